@@ -20,11 +20,8 @@ from jq.language.store import Described, Options, Shape
 from jq.target.rules import Rule
 
 # Activations in blocks, as weights have them: large values spoil no others.
-_SETTINGS = {
-    "activations.granularity": "per-block",
-    "activations.block_size": 32,
-    "activations.scheme": "symmetric",
-}
+_SETTINGS: dict[str, Any] = {"activations.granularity": "per-block", "activations.block_size": 32}
+_SETTINGS |= {"activations.scheme": "symmetric"}
 # Two int8 digits where int8 costs most accuracy for its time: the head, which is computed for one
 # token of a prompt and otherwise waits for memory, and keys and values, which have few columns.
 _TWO_DIGITS = {"activations.format": "int16", "activations.options.divisor": "absmax/63"}

@@ -51,13 +51,9 @@ class Kind:
         weights |= {"strategy": "group" if self.group else "channel", "dynamic": False}
         weights |= {"group_size": self.group or None}
         groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
-        return {
-            "quant_method": "compressed-tensors",
-            "format": "pack-quantized",
-            "quantization_status": "compressed",
-            "config_groups": groups,
-            "ignore": [head],
-        }
+        found: dict[str, Any] = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+        found |= {"quantization_status": "compressed", "config_groups": groups, "ignore": [head]}
+        return found
 
     def stored(self, codes: np.ndarray) -> np.ndarray:
         """Codes u8 as files have them, from 0 on; packed ones are so already."""

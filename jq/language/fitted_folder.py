@@ -89,12 +89,7 @@ def fit_folder(
             return _fitted(chosen, aim(), gram, group, threads)
 
     layers = quantized_layers(
-        decoder,
-        pieces,
-        encode,
-        lambda share: progress("quantize", share),
-        start,
-        partial(_keep, out),
+        decoder, pieces, encode, partial(progress, "quantize"), start, partial(_keep, out)
     )
     for i, found in enumerate(layers, first):
         for path, leaf in found.items():

@@ -88,14 +88,9 @@ def _added_of_old(
     of these; those among the `others` are special. What a `tokenizer.json` says of one counts."""
     if odd := [text for text, number in numbers.items() if type(number) is not int]:
         raise UserError(f"{ADDED} has no number for {odd[0]!r:.40}")
-    special = {token["content"] for token in others}
+    named = {token["content"] for token in others}
     return [
-        {
-            "content": t,
-            "special": t in special,
-            "normalized": t not in special,
-            "unless_known": True,
-        }
+        {"content": t, "special": t in named, "normalized": t not in named, "unless_known": True}
         for t in sorted(numbers, key=lambda text: numbers[text])
     ]
 

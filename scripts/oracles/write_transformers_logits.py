@@ -616,6 +616,8 @@ CASES |= {
         {"sliding_window": 4, "layer_types": ["full_attention"] * 2, "head_dim": 8},
     ),
     "gpt2": ("gpt2", GPT | {"n_inner": 40}),
+    "starcoder": ("gpt_bigcode", GPT | {"num_key_value_heads": 1}),
+    "opt": ("opt", {"ffn_dim": 40, "head_dim": 8, "num_key_value_heads": 4}),
     "gpt-neox": ("gpt_neox", NEOX),
     "gpt-neox-in-turn": ("gpt_neox", NEOX | {"use_parallel_residual": False}),
 }

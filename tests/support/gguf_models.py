@@ -21,7 +21,7 @@ ARCHITECTURES |= {"granitemoeshared": "granitemoe"}
 ARCHITECTURES |= {"glm4_moe": "glm4moe", "ernie4_5_moe": "ernie4_5-moe"}
 ARCHITECTURES |= {"hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe"}
 ARCHITECTURES |= {"exaone_moe": "exaone-moe", "minimax_m2": "minimax-m2"}
-ARCHITECTURES |= {"gpt_neox": "gptneox"}
+ARCHITECTURES |= {"gpt_bigcode": "starcoder", "gpt_neox": "gptneox"}
 # Keys of GPT 2 by their later names.
 LATER = {"n_layer": "num_hidden_layers", "n_positions": "max_position_embeddings"}
 LATER |= {"n_embd": "hidden_size", "n_inner": "intermediate_size", "n_head": "num_attention_heads"}

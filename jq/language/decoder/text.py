@@ -15,12 +15,15 @@ _PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
 _INSIDE = ("language_model.", "text_model.")
 _HEAD = 256  # of Gemma 4 where a config does not say
 _OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
-_OLD = re.compile(r"^(?:(?:transformer\.)?(?=(?:h|wte|wpe|ln_f)\.)|gpt_neox\.)")  # of older models
-# Keys of older models, and the later ones.
+# Of older models: what stands in front of names, and keys with the later ones.
+_OLD = re.compile(
+    r"^(?:(?:transformer\.)?(?=(?:h|wte|wpe|ln_f)\.)|gpt_neox\.|(?:model\.)?decoder\.)"
+)
 _LATER = {"layers_block_type": "layer_types", "num_layers": "num_hidden_layers"}
 _LATER |= dict.fromkeys(("moe_k", "moe_topk"), "num_experts_per_tok")
+_LATER |= dict.fromkeys(("n_inner", "ffn_dim"), "intermediate_size")
 _LATER |= {"activation_function": "hidden_act", "layer_norm_epsilon": "rms_norm_eps"}
-_LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_inner": "intermediate_size"}
+_LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
 _LATER |= {"n_head": "num_attention_heads", "n_positions": "max_position_embeddings"}
 _LATER |= {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
 _NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings

@@ -60,6 +60,8 @@ def changed(folder, **values):
         ("olmoe", {"clip_qkv": 8.0}),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
         ("gpt2", {"n_positions": 32}),
+        ("starcoder", {"multi_query": False}),
+        ("opt", {"do_layer_norm_before": False}),
         ("gpt-oss", {"swiglu_alpha": 1.5}),
         ("gpt-oss", {"swiglu_limit": 5.0}),
         ("gemma4", {"enable_moe_block": True}),

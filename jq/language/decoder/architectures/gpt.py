@@ -26,6 +26,28 @@ _GPT2 = Architecture(
     swapped=("attention/qkv", "attention/output", "mlp/up", "mlp/down"),
     defaults={"tie_word_embeddings": True},
 )
+_GPT2.like(
+    "starcoder",
+    {"gpt_bigcode": FULL},
+    only={"scale_attn_weights": (True,), "multi_query": (True,)},
+    swapped=(),
+    defaults={"num_key_value_heads": 1},
+)
+_GPT2.like(
+    "opt",
+    {"opt": FULL},
+    activation="relu",
+    names=names.ALL.but(
+        "attention/norm=,self_attn_layer_norm attention/output=,self_attn.out_proj mlp/gate=-,-",
+        "mlp/norm=,final_layer_norm mlp/up=,fc1 mlp/down=,fc2",
+        "/positions/weight:,model.embed_positions.weight",
+        _LAST.format("final_layer_norm", "embed_tokens"),
+    )._replace(gguf={}),
+    own=_PLAIN | {"unused_positions": 2},
+    only={"do_layer_norm_before": (True,), "_remove_final_layer_norm": (False,)},
+    swapped=(),
+)
+_SIDE = Key("use_parallel_residual", "use_parallel_residual", True)
 Architecture(
     "gptneox",
     {"gpt_neox": FULL},
@@ -36,10 +58,6 @@ Architecture(
         _LAST.format("final_layer_norm", "embed_in"),
     ),
     own=_PLAIN | {"two_norms": True},
-    keys={
-        "epsilon": LAYER,
-        "parallel": Key("use_parallel_residual", "use_parallel_residual", True),
-        "heads_together": fixed(True, False),
-    },
+    keys={"epsilon": LAYER, "parallel": _SIDE, "heads_together": fixed(True, False)},
     defaults={"partial_rotary_factor": 0.25},
 )

@@ -31,6 +31,7 @@ _SCALES = {
         lambda get: 1 / get("logits_scaling", 1.0), lambda get: 1 / get("logit_scale", 1.0)
     ),
 }
+_SLOW = {"rms_norm_eps": 1e-5, "rope_theta": 500000.0}
 _LOCAL = ("num_local_experts",)
 _GRANITE = _LLAMA.like("granite", {"granite": FULL}, keys=_SCALES, experts=_LOCAL)
 STACKS = (
@@ -127,7 +128,7 @@ _LLAMA.like(
         "/embed/weight:,model.wte.weight /norm/weight:,model.ln_f.weight",
     ),
     keys={"pairs": fixed("halves")},
-    defaults={"rms_norm_eps": 1e-5, "rope_theta": 500000.0},
+    defaults=_SLOW,
 )
 Architecture(
     "phi3",
@@ -178,12 +179,7 @@ Architecture(
     },
     global_every=4,
     positions="listed",
-    defaults={
-        "rms_norm_eps": 1e-5,
-        "head_dim": 128,
-        "rope_theta": 500000.0,
-        "attention.sliding_window": 8192,
-    },
+    defaults=_SLOW | {"head_dim": 128, "attention.sliding_window": 8192},
 )
 Architecture(
     "seed_oss",
