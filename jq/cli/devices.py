@@ -39,7 +39,7 @@ def check(
     return document
 
 
-@command("estimate", example="jaxq estimate my.py:model --target ethos-u-like", asked=RULED)
+@command("estimate", example="jaxq estimate my.py:model --target ethos-u55", asked=RULED)
 def estimate(
     out: Output,
     model: str,

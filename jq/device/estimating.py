@@ -54,7 +54,7 @@ class Buffer:
 
 def estimate(
     model: AnyModel,
-    target: str | Target = "ethos-u-like",
+    target: str | Target = "ethos-u55",
     *,
     pipeline: str | None = None,
     settings: SettingsLike = None,
@@ -80,7 +80,7 @@ def estimate(
 
     Example:
         ```python
-        print(jq.estimate(model, "ethos-u-like")["total_ms"])
+        print(jq.estimate(model, "ethos-u55")["total_ms"])
         ```"""
     return estimated(planned(model, target, pipeline, settings, rules))
 
@@ -91,7 +91,7 @@ def estimated(found: Planned) -> Estimate:
     if found.refused:
         raise found.refused
     if (hardware := where.hardware) is None:
-        hint = "write one into a file of your own; `ethos-u-like` has one"
+        hint = "write one into a file of your own; `ethos-u55` has one"
         raise UserError(f"target {where.name} has no table [hardware] to estimate by", hint=hint)
     program = found.integer
     run_all([LowerMarkers(named=True)], program, found.job.context(found.plan))

@@ -21,8 +21,8 @@ from jq.ir.values import kind_of
 DIMS = ("NHWC", "HWIO", "NHWC")
 FUNCTIONS = ("softmax", "normalization", "attention")
 TARGETS = (
-    *("ethos-u-like", "ethos-u55", "ethos-u65", "ethos-u85"),
-    *("litert", "litert-reference", "tflite-int8-like", "npu-int8", "npu-per-tensor", "onnx-qdq"),
+    *("ethos-u55", "ethos-u65", "ethos-u85"),
+    *("litert", "litert-reference", "npu-int8", "npu-per-tensor", "onnx-qdq"),
 )
 Fn = Callable[[Any, Any], Any]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.passes.base import run_all
 from tests.passes.test_integer_only import COLUMNS, ONE, PARAMS, ROWS, TWO
+from tests.support.targets import FEW_AXES, LIMITS, PER_TENSOR_PRODUCTS
 
 RNG = np.random.default_rng(0)
 TARGETS = (
@@ -26,9 +26,9 @@ TARGETS = (
     "llvm-cpu-aarch64",
     "npu-int8",
     "npu-per-tensor",
-    "tflite-int8-like",
-    "ethos-u-like",
-    str(Path(__file__).with_name("few_axes.toml")),
+    PER_TENSOR_PRODUCTS,
+    LIMITS,
+    FEW_AXES,
 )
 NHWC = ("NHWC", "HWIO", "NHWC")
 

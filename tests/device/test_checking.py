@@ -16,6 +16,7 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.target.target import load_target
 from tests.device.against_planning import TARGETS, compared, models
 from tests.passes.test_integer_only import PARAMS
+from tests.support.targets import LIMITS, PER_TENSOR_PRODUCTS
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("quick_xla")
 SOFTMAX, ON_AXES = "div", ("tanh", "add", "mul")
 # Of `scripts/check.py refusals`, which has every model and target.
 SAMPLE = {
-    "conv_groups": ("ethos-u-like", ["kernel"]),
+    "conv_groups": (LIMITS, ["kernel"]),
     "multiplied": ("npu-int8", ["cumprod/reduce_window"]),
-    "divide": ("tflite-int8-like", ["div"]),
+    "divide": (PER_TENSOR_PRODUCTS, ["div"]),
     "attention": ("npu-per-tensor", []),
     "conv": (TARGETS[-1], ["kernel", "add", "relu/max", "reduce_sum"]),
     "axes_end": (TARGETS[-1], [SOFTMAX, "reshape", *ON_AXES]),
@@ -137,7 +138,7 @@ def test_weights_of_one_kind_of_op_get_the_granularity_that_it_has() -> None:
     plan = jq.plan(
         model,
         pipeline="int8-static-integer-only",
-        target="tflite-int8-like",
+        target=PER_TENSOR_PRODUCTS,
         calibration=[model.example_inputs],
     )
     assert [op.operands[1].encoding.granularity for op in plan.ops] == ["per-channel", "per-tensor"]
@@ -148,14 +149,14 @@ def test_int16_activations_have_no_zero_point_where_it_has_to_be_zero() -> None:
     found = jq.plan(
         model,
         pipeline="int8-static-integer-only",
-        target="tflite-int8-like",
+        target=PER_TENSOR_PRODUCTS,
         calibration=[model.example_inputs],
         settings=settings,
     )
     for op in found.ops:
         assert op.decision == "integer" and op.operands[0].parameters[1] is None
     asked = [*settings, "activations.scheme=asymmetric"]
-    for row in jq.check(model, "tflite-int8-like", settings=asked)["refused"]:
+    for row in jq.check(model, PER_TENSOR_PRODUCTS, settings=asked)["refused"]:
         assert "no asymmetric activations" in row["reason"] and "symmetric" in row["help"]
 
 

@@ -230,7 +230,7 @@ def test_the_command_and_what_is_refused(tmp_path: Path, capsys) -> None:
     )
     name = f"{tmp_path}/own.py:model"
     drawn = tmp_path / "drawn.svg"
-    command = ["estimate", name, "--target", "tflite-int8-like", "--json", "-q"]
+    command = ["estimate", name, "--target", "ethos-u55", "--json", "-q"]
     assert main([*command, "--picture", str(drawn)]) == 0
     document = json.loads(capsys.readouterr().out)
     titles = [e.text for e in ElementTree.parse(drawn).iter() if e.tag.endswith("title")]

@@ -10,6 +10,7 @@ import pytest
 
 import jq
 from jq.base.errors import UserError
+from tests.support.targets import LIMITS
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -57,7 +58,7 @@ def test_what_cannot_do_without_is_refused(pipeline, settings):
 
 def test_a_device_that_has_static_ranges_alone_always_needs_data():
     with pytest.raises(UserError, match="need calibration data") as told:
-        jq.compile(model(), "int8-static", "ethos-u-like", allow_dynamic=True)
+        jq.compile(model(), "int8-static", LIMITS, allow_dynamic=True)
     assert "int8-dynamic" not in str(told.value)  # it has none of these
 
 

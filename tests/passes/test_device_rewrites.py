@@ -8,6 +8,7 @@ import pytest
 
 import jq
 from jq.ir.oracle.xla import XlaExecutable
+from tests.support.targets import LIMITS
 
 RNG = np.random.default_rng(0)
 DIMS = ("NHWC", "HWIO", "NHWC")
@@ -31,7 +32,7 @@ def resized(p, x):
 def test_upsampling_by_two_is_integer(fn) -> None:
     x, params = real(1, 8, 8, 4), {"w": real(3, 3, 4, 8), "b": real(8)}
     model = jq.Model(fn, params, (x,), calibration=[(x,), (real(1, 8, 8, 4),)], name="up")
-    given = {"pipeline": "int8-static", "target": "ethos-u-like"}
+    given = {"pipeline": "int8-static", "target": LIMITS}
     ops = jq.plan(model, **given).ops
     assert {op.decision for op in ops} == {"integer"}
     levels = jq.rewrite(model, **given)

@@ -15,6 +15,7 @@ from jq.passes.kernels._digits import is_small
 from jq.passes.kernels._kernel import declarations
 from jq.target.target import load_target
 from tests.support.programs import assert_same_bits, run_iree
+from tests.support.targets import LIMITS
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 48)).astype(np.float32)
@@ -116,7 +117,7 @@ def test_edges_have_no_zero_point_where_the_device_has_none():
         return (y + (y @ p["b"])) @ p["b"]
 
     model = jq.Model(fn, params, (X,), calibration=[(X,)])
-    for target, schemes in (("ethos-u-like", {"symmetric"}), ("llvm-cpu", {"asymmetric"})):
+    for target, schemes in ((LIMITS, {"symmetric"}), ("llvm-cpu", {"asymmetric"})):
         plan = jq.plan(model, pipeline="int8-static-integer-only", target=target)
         wide = [e.encoding for e in plan.edges.values() if e.encoding.format == "int16"]
         assert wide

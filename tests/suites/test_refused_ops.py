@@ -10,6 +10,7 @@ import pytest
 
 import jq
 from jq.ir.oracle.xla import XlaExecutable
+from tests.support.targets import LIMITS
 
 
 def test_a_sample_of_refused_ops() -> None:
@@ -31,8 +32,8 @@ def test_steps_that_are_too_far_apart_are_those_of_an_op() -> None:
 @pytest.mark.parametrize(
     ("name", "target", "op", "said"),
     [
-        ("heads", "ethos-u-like", "attention", "rank 5"),
-        ("attention", "ethos-u-like", "attention", "weights alone"),
+        ("heads", LIMITS, "attention", "rank 5"),
+        ("attention", LIMITS, "attention", "weights alone"),
         ("attention", "ethos-u65", "attention", "no softmax"),
         ("softmax", "ethos-u55", "softmax", "no softmax"),
         ("group_norm", "ethos-u65", "normalization", "no normalization"),
@@ -60,8 +61,8 @@ def test_a_weight_whose_scale_is_0_is_a_weight(scale: np.ndarray) -> None:
     params["scale"] = scale.astype(np.float32)
     x = rng.standard_normal((1, 4, 4, 4)).astype(np.float32)
     model = jq.Model(fn, params, (x,), calibration=[(x,)])
-    assert jq.check(model, "ethos-u-like")["refused"] == []
-    levels = jq.rewrite(model, pipeline="int8-static", target="ethos-u-like")
+    assert jq.check(model, LIMITS)["refused"] == []
+    levels = jq.rewrite(model, pipeline="int8-static", target=LIMITS)
     found, want = XlaExecutable(levels["integer"])(x)[0], np.asarray(fn(params, x))
     assert not found[..., np.broadcast_to(scale == 0, 8)].any()
     assert np.abs(found - want).max() <= 0.05 * np.abs(want).max()
@@ -87,10 +88,10 @@ def test_slopes_are_sums_where_a_device_cannot_choose(name: str) -> None:
     """The same numbers as floats, but for roundings to 8 bits: input, weights, sums, result."""
     from suites.refused_ops import Case
 
-    model = Case((name,), "ethos-u-like", 4, 4, 1).model()
+    model = Case((name,), LIMITS, 4, 4, 1).model()
     x = np.random.default_rng(2).standard_normal(model.example_inputs[0].shape).astype(np.float32)
     data = [(x,), model.example_inputs]
-    levels = jq.rewrite(model, pipeline="int8-static", target="ethos-u-like", calibration=data)
+    levels = jq.rewrite(model, pipeline="int8-static", target=LIMITS, calibration=data)
     exact, got, integer = (
         np.asarray(XlaExecutable(levels[level])(x)[0]) for level in ("float", "qdq", "integer")
     )

@@ -9,8 +9,8 @@ import numpy as np
 from suites.differential.graph import Codes
 
 # What runs on this processor, or on any x86-64; the last have limits of their own.
-TARGETS = ("llvm-cpu", "llvm-cpu", "llvm-cpu", "llvm-cpu-generic", "x86-64-v3", "tflite-int8-like")
-DEVICES = ("npu-int8", "ethos-u-like", "tflite-int8-like")
+TARGETS = ("llvm-cpu", "llvm-cpu", "llvm-cpu", "llvm-cpu-generic", "x86-64-v3", "litert-reference")
+DEVICES = ("npu-int8", "ethos-u55", "litert-reference")
 WEIGHTS = ("int8", "uint8", "int4", "uint4", "int2", "int16", "float8_e4m3fn", "float8_e5m2")
 BLOCKS = ("mxfp4", "mxfp6_e2m3", "mxfp8_e4m3", "mxint8", "nvfp4", "nf4")
 GGML = ("q4_0", "q4_1", "q5_0", "q8_0", "q4_k", "q6_k")

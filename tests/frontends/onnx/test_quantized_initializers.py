@@ -16,6 +16,7 @@ from onnx import NodeProto, TensorProto, helper
 import jq
 from tests.frontends.onnx.against_ort import by_onnxruntime
 from tests.frontends.onnx.test_load import save
+from tests.support.targets import LIMITS
 
 RNG = np.random.default_rng(5)
 Arrays = dict[str, Any]
@@ -93,6 +94,6 @@ def test_a_zero_point_of_0_is_none(tmp_path: Path, name: str) -> None:
         nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"]), product()]
         arrays |= {"w": np.arange(-128, 128, dtype=np.int8).reshape(16, 16)}
     path = save(tmp_path / "m.onnx", nodes, [("x", *end)], [("y", *end)], arrays, opset=21)
-    assert jq.check(path, "ethos-u-like")["refused"] == []
+    assert jq.check(path, LIMITS)["refused"] == []
     (op,) = jq.plan(path, pipeline="int8-dynamic").ops
     assert op.to_dict()["weights"] == "int8 per-tensor symmetric (stored)"
