@@ -1,8 +1,13 @@
+"""The same models whatever tests ran before in the process."""
+
 from __future__ import annotations
 
+import numpy as np
 import pytest
+
+from tests.passes.recovery import models
 
 
 @pytest.fixture(autouse=True)
-def _quick(quick_xla: None) -> None:
-    """Most of the time here is XLA's compiler."""
+def _same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "RNG", np.random.default_rng(0))
