@@ -152,7 +152,7 @@ def contexts(kind: str) -> list[Any]:
 
 
 def defaults(kind: str) -> dict[str, Any]:
-    """What the class has for keys that a file may leave out."""
+    """Values of the class for keys that a file may leave out."""
     from transformers import AutoConfig
 
     sizes = {key: value for key, value in BASE.items() if key not in OMITTED}
