@@ -1,5 +1,3 @@
-"""The same models whatever tests ran before in the process."""
-
 from __future__ import annotations
 
 import numpy as np
@@ -9,5 +7,11 @@ from tests.passes.recovery import models
 
 
 @pytest.fixture(autouse=True)
+def _quick(quick_xla: None) -> None:
+    """Most of the time here is XLA's compiler."""
+
+
+@pytest.fixture(autouse=True)
 def _same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same models whatever tests ran before in the process."""
     monkeypatch.setattr(models, "RNG", np.random.default_rng(0))
