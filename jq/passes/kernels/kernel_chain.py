@@ -40,13 +40,12 @@ class KernelChain(Pass):
 @dataclass(frozen=True)
 class _Made:
     """A step that was found: what it makes, what it reads besides the row (as operands of ops), and
-    the ops that it takes the place of; `readers` of the row before are among them."""
+    the op that it takes the place of."""
 
     step: row_chain.Normalized | row_chain.Added
     value: ir.Value
     operands: tuple[Operand, ...]
-    ops: tuple[Any, ...]
-    readers: tuple[Any, ...] = ()
+    op: Any
 
 
 @dataclass
@@ -81,9 +80,9 @@ class _Chain:
         coded = [(r, step) for r in readers if (step := self._codes(self.kernel(r)))]
         others = [r.operation for r in readers if r not in [op for op, _ in coded]]
         following = self._following(made, others)
-        keep = len(others) > len(following.readers if following else ())
+        keep = len(others) > (following is not None)
         self.operands += made.operands
-        self.gone += made.ops
+        self.gone.append(made.op)
         self.steps.append(replace(made.step, keep=keep))
         self.replaced += [made.value] * keep
         for reader, step in coded:
@@ -111,23 +110,20 @@ class _Chain:
 
     def _of(self, before: _Made, op: Op) -> _Made | None:
         """The step that an op is."""
-        kernel, number, own = self.kernel(op), len(op.operands), (op.operation,)
+        kernel = self.kernel(op)
         if op.operation.name == "stablehlo.add":
-            others = [(op, i) for i in range(number) if self.there((op, i)) is not None]
-            return (
-                _Made(row_chain.Added(), op.results[0], tuple(others), own, own)
-                if len(others) == 1
-                else None
-            )
+            others = [(op, i) for i in (0, 1) if self.there((op, i)) is not None]
+            added = _Made(row_chain.Added(), op.results[0], tuple(others), op.operation)
+            return added if len(others) == 1 else None
         if _plain(kernel) and kernel.m == self.first.m and isinstance(before.step, row_chain.Added):
-            return _normalized(kernel, op, own)
+            return _normalized(kernel, op)
         return None
 
 
-def _normalized(kernel: kernels.Normalize, op: Op, readers: tuple[Any, ...] = ()) -> _Made:
+def _normalized(kernel: kernels.Normalize, op: Op) -> _Made:
     step = row_chain.Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta)
     others = tuple((op, i) for i in range(1, len(op.operands)))
-    return _Made(step, op.results[0], others, (op.operation,), readers)
+    return _Made(step, op.results[0], others, op.operation)
 
 
 def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:
