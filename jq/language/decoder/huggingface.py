@@ -12,7 +12,7 @@ from jq.base.errors import check_known
 from jq.frontends.checkpoints import unpacked_tensors
 from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope
-from jq.language.decoder.architectures import INTERVAL, OF_TYPE, Architecture
+from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, parameter_tree
 from jq.language.decoder.products import ACTIVATIONS
@@ -111,7 +111,7 @@ class _Reader(Reader):
         found = [place[name] for place in places for name in names if place.get(name) is not None]
         if not found and key in self.values and key.endswith(("softcapping", "is_causal")):
             return 0  # an explicit null turns it off
-        defaults = self.known.defaults | OF_TYPE.get(self.values["model_type"], {})
+        defaults = self.known.defaults | self.known.of_type.get(self.values["model_type"], {})
         value: Any = found[0] if found else defaults.get(key)
         if isinstance(value, list) and key == "num_experts_per_tok" and len({*value}) == 1:
             return value[0]

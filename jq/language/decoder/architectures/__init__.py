@@ -2,6 +2,6 @@
 
 from jq.base.registry import import_all
 from jq.language.decoder.architectures import names
-from jq.language.decoder.architectures._base import FULL, INTERVAL, KEYS, OF_TYPE, Architecture, Key
+from jq.language.decoder.architectures._base import FULL, INTERVAL, KEYS, Architecture, Key
 
 import_all(__name__)

@@ -50,19 +50,6 @@ KEYS = {
     "normal_shares": Key(lambda get: True, SHARES.gguf, True),
 }
 
-
-# Values of keys that a config of a type may leave out, where they are not those of all its kin.
-OF_TYPE: dict[str, dict[str, float]] = {
-    "deepseek_v3": {"routed_scaling_factor": 2.5},
-    "dots1": {"norm_topk_prob": 0},
-    "glm4_moe_lite": dict.fromkeys(("n_group", "topk_group"), 1)
-    | {"rms_norm_eps": 1e-5, "routed_scaling_factor": 1.8},
-    "internlm3": {"rms_norm_eps": 1e-5},
-    "ministral3": {"rms_norm_eps": 1e-5, "rope_theta": 1e6},
-    "mixtral": {"rms_norm_eps": 1e-5, "rope_theta": 1e6},
-    "olmo3": {"rope_theta": 500000.0},
-    "solar_open": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "head_dim": 128},
-}
 INTERVAL = "full_attention_interval"
 Windows = tuple[str, int | None]
 FULL: Windows = ("none", None)
@@ -82,7 +69,8 @@ class Architecture:
         own: fields of `Config`, or of `Config.own`, that are the same in every model.
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         defaults: values that a file may leave out, by its own keys. By `full_attention_interval`
-            the first of `mixers` is in all layers but each such.
+            the first of `mixers` is in all layers but each such. `of_type`: those of a model type
+            that has others.
         positions: which layers turn queries and keys: "all"; "none"; "windows", those with a
             window; "windowed", likewise where windows have a size; "listed", by `no_rope_layers`
             or but each 4th; "asked", where a file says so.
@@ -115,6 +103,7 @@ class Architecture:
     local_base: float = 0.0  # of rotary positions of layers with a window; 0: as of the others
     plain_windows: bool = False  # positions of layers with a window are not scaled
     defaults: dict[str, float] = field(default_factory=dict)
+    of_type: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         register(Architecture.registry, "architecture", self.name, self)

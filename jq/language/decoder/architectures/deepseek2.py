@@ -88,6 +88,11 @@ _DEEPSEEK.like(
         "groups": Key("n_group", "expert_group_count", 8),
         "groups_used": Key("topk_group", "expert_group_used_count", 4),
     },
+    of_type={
+        "deepseek_v3": {"routed_scaling_factor": 2.5},
+        "glm4_moe_lite": {"n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5}
+        | {"routed_scaling_factor": 1.8},
+    },
 )
 _DEEPSEEK.like(
     "minicpm3",

@@ -5,10 +5,13 @@ from math import sqrt
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, KEYS, SHARES, Architecture, Key, fixed
 
+_THETA = {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
+_SLOW = {"rms_norm_eps": 1e-5, "rope_theta": 500000.0}
 _LLAMA = Architecture(
     "llama",
     {"llama": FULL, "internlm3": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)},
     keys={"pairs": fixed("halves", "neighbours")},
+    of_type={"internlm3": {"rms_norm_eps": 1e-5}, "mixtral": _THETA},
 )
 _LLAMA.like(
     "mistral3",
@@ -19,6 +22,7 @@ _LLAMA.like(
             "original_max_position_embeddings", "rope.scaling.original_context_length", 16384
         ),
     },
+    of_type={"ministral3": _THETA},
 )
 _LLAMA.like(
     "smollm3", {"smollm3": ("still", None)}, positions="listed", defaults={"rope_theta": 2e6}
@@ -31,7 +35,6 @@ _SCALES = {
         lambda get: 1 / get("logits_scaling", 1.0), lambda get: 1 / get("logit_scale", 1.0)
     ),
 }
-_SLOW = {"rms_norm_eps": 1e-5, "rope_theta": 500000.0}
 _LOCAL = ("num_local_experts",)
 _GRANITE = _LLAMA.like("granite", {"granite": FULL}, keys=_SCALES, experts=_LOCAL)
 STACKS = (
@@ -68,7 +71,6 @@ _LLAMA.like(
 # Positions of pictures differ in three directions; those of text do not.
 _QWEN2_VL = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 _QWEN2 = Architecture("qwen2", {"qwen2": ("from", 4096)})
-_THETA = {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
 _QWEN2.like("qwen2vl", dict.fromkeys(_QWEN2_VL, ("from", 4096)), defaults=_THETA)
 _QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, defaults={"head_dim": 128})
 _QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL}, defaults={"rope_theta": 500000.0})
@@ -113,6 +115,7 @@ _OLMO = Architecture(
     global_every=4,
     plain_windows=True,
     defaults={"rms_norm_eps": 1e-5},
+    of_type={"olmo3": _SLOW},
 )
 # The same, but for a norm of each head; layers without a window do not turn.
 _OLMO.like(

@@ -73,4 +73,4 @@ NO_GATE = "mlp/gate=-,-"
 GATE_UP = "mlp/gate=-, mlp/up=-, mlp/gate_up=ffn_up,"
 # Stacks that safetensors may hold as [in, out].
 STACKS = ("mlp/experts/*/gate_up", "mlp/experts/*/down")
-STACKED = " ".join(f"{n}/weight:,mlp.experts.{n[14:]}_proj" for n in STACKS)
+STACKED = " ".join(f"{n}/weight:,mlp.experts.{n.split('/')[-1]}_proj" for n in STACKS)

@@ -28,7 +28,16 @@ _GLM = Architecture(
 # Whole heads turn. GGUF files of Solar Open are of `glm4moe`.
 _WHOLE = {"rms_norm_eps": 1e-6, "partial_rotary_factor": 1.0, "max_window_layers": 62}
 _KINDS = {"dots1": ("behind", 4096), "solar_open": FULL}
-_DOTS = _GLM.like("dots1", _KINDS, names=_ROUTED, defaults=_WHOLE)
+_DOTS = _GLM.like(
+    "dots1",
+    _KINDS,
+    names=_ROUTED,
+    defaults=_WHOLE,
+    of_type={
+        "dots1": {"norm_topk_prob": 0},
+        "solar_open": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "head_dim": 128},
+    },
+)
 _DOTS.like(
     "exaone-moe",
     {"exaone_moe": ("types", 4096)},
