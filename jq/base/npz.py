@@ -42,8 +42,9 @@ _LONGEST_NAME = (1 << 16) - 5  # bytes, with .npy after it
 def read(
     path: Path, specs: Sequence[Spec] | None = None, *, headers_alone: bool = False
 ) -> dict[str, np.ndarray]:
-    """All arrays of a file. Damaged files and pickled objects are refused, and arrays that do not
-    fit `specs` or are far larger than the file, before they are read."""
+    """All arrays of a file; none, after the same checks, where `headers_alone` are read. Damaged
+    files and pickled objects are refused, and arrays that do not fit `specs` or are far larger than
+    the file, before they are read."""
     size = check_input(path)
     try:
         with path.open("rb") as stream, zipfile.ZipFile(stream) as members:
