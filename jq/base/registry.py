@@ -1,6 +1,7 @@
 """Registries: kinds of things that are known by being defined; names that are free; and packages
 that may not be installed."""
 
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -25,6 +26,11 @@ def register(registry: dict[str, T], kind: str, name: str, thing: T) -> None:
     if name in registry:
         raise InternalError(f"{kind} {name!r} is defined twice")
     registry[name] = thing
+
+
+def in_words(kind: type, between: str) -> str:
+    """The name of a class in small letters: `FoldWeights` is `fold-weights`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", between, kind.__name__).lower()
 
 
 def unused(name: str, taken: Callable[[str], bool]) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, ClassVar, dataclass_transform, get_args, get_type_hints
 
 from jq.base.errors import InternalError, UserError
-from jq.base.registry import register
+from jq.base.registry import in_words, register
 from jq.kernels.machine.isa import Isa, get_isa
 from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import TensorType, pad_last
@@ -25,18 +25,21 @@ ATTRIBUTE = "jq.kernel"
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Kernel(ABC):
-    """A kernel for fixed shapes and one instruction set. A subclass is a frozen dataclass."""
+    """A kernel for fixed shapes and one instruction set. A subclass is a frozen dataclass, and one
+    family, unless it is `shared` by several; `QuantizeRows` has the name `quantize_rows`."""
 
     family: ClassVar[str] = ""
     registry: ClassVar[dict[str, type["Kernel"]]] = {}
 
     isa: str
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, shared: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclass(frozen=True, kw_only=True)(cls)
-        if not cls.family:
-            return  # what several families share
+        if shared:
+            return
+        if "family" not in vars(cls):
+            cls.family = in_words(cls, "_")
         register(Kernel.registry, "kernel family", cls.family, cls)
 
     @property
@@ -88,7 +91,7 @@ class Kernel(ABC):
             raise UserError(f"not a kernel description: {error!r}", location=ATTRIBUTE) from None
 
 
-class ByColumn(Kernel):
+class ByColumn(Kernel, shared=True):
     """A kernel with operands by column."""
 
     code_operands: ClassVar[int] = 1  # of products
@@ -103,7 +106,7 @@ class ByColumn(Kernel):
         return pad_last(values, self.columns)
 
 
-class MatrixProduct(ByColumn):
+class MatrixProduct(ByColumn, shared=True):
     """A product [M, K] x [K, N] -> [M, N]."""
 
     m: int

@@ -4,7 +4,6 @@ The fields of a pass are its options in a pipeline file. It edits a program in p
 valid, and says whether it changed anything."""
 
 import dataclasses
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import numpy as np
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base.errors import LOG, FormatError, InternalError, JqError, UserError, check_known
-from jq.base.registry import import_all, register
+from jq.base.registry import import_all, in_words, register
 from jq.ir import Program
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments.collect import MomentsCache
@@ -127,7 +126,7 @@ class Pass(ABC):
             _as_dataclass(cls)
             return
         if "name" not in vars(cls):
-            cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+            cls.name = in_words(cls, "-")
         register(Pass.registry, "pass", cls.name, cls)
 
     def __new__(cls, *args: Any, **options: Any) -> Self:

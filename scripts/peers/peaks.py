@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from iree.compiler import ir
@@ -32,8 +31,6 @@ STREAMS, AHEAD = 4, 4  # places that are read in turns, and vectors of each
 
 class Peak(Kernel):
     """`what` is `integer`, `float` or `memory`; the result is a number nobody needs."""
-
-    family: ClassVar[str] = "peak"
 
     what: str
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,10 +20,9 @@ from jq.passes.kernels._kernel import call_kernel, isa_of
 
 
 def test_a_kernel() -> None:
-    class Halves(Kernel):
+    class HalvesMadeUp(Kernel):
         """f32 [M, K] -> f32 [M, K / 2]: the sums of the first and the second half of each row."""
 
-        family: ClassVar[str] = "halves_made_up"
         m: int
         k: int
 
@@ -40,7 +39,7 @@ def test_a_kernel() -> None:
             return (TensorType((self.m, self.k // 2), "f32"),)
 
     @emit.register
-    def emit_halves(kernel: Halves, operands: Sequence[Any]) -> list[Any]:
+    def emit_halves(kernel: HalvesMadeUp, operands: Sequence[Any]) -> list[Any]:
         def row(b: Any, tensors: Sequence[Any], tiles: Sequence[Any], rows: Rows) -> None:
             (source,), half = tensors, kernel.k // 2
             x, y = (b.load(source, [rows.at[0], i], vec(half, "f32")) for i in (0, half))
@@ -60,7 +59,7 @@ def test_a_kernel() -> None:
                 if op.operation.name != "stablehlo.add":
                     continue
                 source = op.operands[0].owner.operands[0]
-                kernel = Halves(isa=isa, m=shape_of(source)[0], k=shape_of(source)[1])
+                kernel = HalvesMadeUp(isa=isa, m=shape_of(source)[0], k=shape_of(source)[1])
                 with at(op):
                     name = string_attr(op, NAME) or ""
                     results = call_kernel(program, kernel, [source], name)

@@ -15,7 +15,6 @@ to 8 bits of mantissa and sums in f32; `f32` rounds nothing else. Keys past the 
 whole) have probability 0."""
 
 import math
-from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
@@ -38,8 +37,6 @@ class Attention(Heads):
         precision: `bf16` (where the instruction set has it) or `f32`.
         fill: what a score is where the mask is not 0, instead of being added to.
         epilogue: steps from f32 whose operands are scalars."""
-
-    family: ClassVar[str] = "attention"
 
     scale: float
     precision: str = "f32"

@@ -11,7 +11,7 @@ from jq.kernels.tensor import TensorType
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
 
 
-class Heads(Kernel):
+class Heads(Kernel, shared=True):
     """q [B, Sq, Wq], k [B, Sk, Wk], v [B, Sk, Wv] (, mask) -> [B, Sq, heads * D].
 
     Head h reads `dim` columns of q from `starts[0] + h * dim`, and of k and v (heads shared by

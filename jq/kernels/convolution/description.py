@@ -12,7 +12,6 @@ filters * taps * channels / groups operations."""
 
 import math
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,8 +37,6 @@ class Convolution(WindowPanels, PackedWindows):
 
     Attributes:
         column_zero: filters have zero points."""
-
-    family: ClassVar[str] = "convolution"
 
     column_zero: bool = False
 
@@ -139,5 +136,3 @@ class Convolution(WindowPanels, PackedWindows):
 
 class DigitConvolution(TwoDigits, Convolution):
     """A `Convolution` of 16-bit codes."""
-
-    family: ClassVar[str] = "digit_convolution"

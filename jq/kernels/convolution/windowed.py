@@ -1,7 +1,6 @@
 """Common base of products over windows of an image: shapes and constants."""
 
 from abc import abstractmethod
-from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import check, operand_types
@@ -10,7 +9,7 @@ from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.tensor import Array, TensorType
 
 
-class Windowed(Product):
+class Windowed(Product, shared=True):
     """Codes of `batch` images (or floats) -> [pixels, filters], in f32, i8 or i32.
 
     Attributes:
@@ -65,7 +64,7 @@ class Windowed(Product):
         return self.start_types(self.batch), steps
 
 
-class PackedWindows(Windowed):
+class PackedWindows(Windowed, shared=True):
     """One whose weights are packed as the body reads them, from the weight alone."""
 
     def pack(
@@ -89,7 +88,7 @@ class PackedWindows(Windowed):
         """The weight as the body reads it."""
 
 
-class WindowPanels(Windowed, PanelProduct):
+class WindowPanels(Windowed, PanelProduct, shared=True):
     """[B, H, W * C] in i8 or floats, padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
 
     Attributes:
@@ -151,8 +150,6 @@ class PairConvolution(WindowPanels, PairProduct):
     """A `PairProduct` of windows. Operands: codes, padded with their zero point; what `pack` made:
     weights, source, plan, init, and (`row_zero`) zero points i32 [B] and colsum; what the
     epilogue's steps name."""
-
-    family: ClassVar[str] = "pair_convolution"
 
     @property
     def operands(self) -> tuple[TensorType, ...]:

@@ -15,7 +15,6 @@
 
 import math
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -43,8 +42,6 @@ class Depthwise(PackedWindows):
     Attributes:
         padding: codes read as if they were around the image, low and high, of H and W.
         parts: a tap is a sum of so many int8 (`parts_of`): codes minus zero points have 9 bits."""
-
-    family: ClassVar[str] = "depthwise"
 
     padding: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))
     parts: int = 1
@@ -215,5 +212,3 @@ class Depthwise(PackedWindows):
 
 class DigitDepthwise(TwoDigits, Depthwise):
     """A `Depthwise` of 16-bit codes; their padding has the code 0."""
-
-    family: ClassVar[str] = "digit_depthwise"

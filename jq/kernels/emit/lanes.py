@@ -15,11 +15,9 @@ T = TypeVar("T")
 def interleave(b: Builder, rows: Values) -> ir.Value:
     """Vectors of i8 codes as one: lane c, then row."""
     n, count = lanes_of(rows[0]), len(rows)
-    joined = list(rows)
-    while len(joined) > 1:
-        joined = [b.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
+    joined = b.join(rows)
     order = [row * n + lane for lane in range(n) for row in range(count)]
-    return joined[0] if count == 1 else b.shuffle(joined[0], joined[0], order)
+    return joined if count == 1 else b.shuffle(joined, joined, order)
 
 
 def transpose(b: Builder, rows: Values) -> list[ir.Value]:

@@ -8,7 +8,7 @@ from jq.formats.requantize import Rounding
 from jq.kernels.epilogue.step import COLUMN, ELEMENT, SCALAR, Accesses, Step
 
 
-class ToCodes(Step):
+class ToCodes(Step, shared=True):
     """A step that ends in codes in [low, high]; `unsigned` stores `code + 128`."""
 
     result: ClassVar[str] = "i8"
@@ -39,7 +39,6 @@ class Quantize(ToCodes):
     that are one have results of their own. Without `exact` the quotient may be off by 2^-23 of its
     size, and y is a number: for what has an error of its own (`Gelu` with `codes`)."""
 
-    kind: ClassVar[str] = "quantize"
     divide: bool = True
     per_column: bool = False
     exact: bool = True
@@ -54,7 +53,6 @@ class Quantize(ToCodes):
 class WideQuantize(Quantize):
     """`Quantize` to codes of 16 bits."""
 
-    kind: ClassVar[str] = "wide_quantize"
     result: ClassVar[str] = "i16"
     bits: ClassVar[int] = 16
     packs: ClassVar[bool] = False
@@ -67,7 +65,6 @@ class AddCodes(Step):
     Operands: codes by element, factor (a whole number), unit, the zero point, two bounds if
     `bounded`, and the gain (a whole number) if `gained`."""
 
-    kind: ClassVar[str] = "add_codes"
     unsigned: bool = False
     bounded: bool = False
     gained: bool = False
@@ -89,7 +86,6 @@ class Rescale(ToCodes):
     """`saturate(rescale(y) + zero_point)` of int32 sums, as `jq.formats.requantize` defines it.
     Operands: mantissas, left shifts if `left`, right shifts of at most 31, the zero point."""
 
-    kind: ClassVar[str] = "rescale"
     source: ClassVar[str] = "i32"
     packs: ClassVar[bool] = False
     long: ClassVar[bool] = True
@@ -104,6 +100,5 @@ class Rescale(ToCodes):
 class WideRescale(Rescale):
     """`Rescale` to codes of 16 bits."""
 
-    kind: ClassVar[str] = "wide_rescale"
     result: ClassVar[str] = "i16"
     bits: ClassVar[int] = 16

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
 
 from jq.base.errors import InternalError
-from jq.base.registry import register
+from jq.base.registry import in_words, register
 from jq.kernels.tensor import TensorType
 
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
@@ -17,7 +17,7 @@ Accesses = tuple[tuple[str, str], ...]
 class Step:
     """One step. `operands` pairs an access (`column`, ...) with an element type.
 
-    A subclass is a frozen dataclass."""
+    A subclass is a frozen dataclass, and one kind, unless it is `shared` by several."""
 
     kind: ClassVar[str] = ""
     registry: ClassVar[dict[str, type["Step"]]] = {}
@@ -27,11 +27,13 @@ class Step:
     long: ClassVar[bool] = False  # it has dozens of operations
     takes: ClassVar[Accesses] = ()  # `operands`, where they are always the same
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, shared: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclass(frozen=True)(cls)
-        if not cls.kind:
-            return  # what several steps share
+        if shared:
+            return
+        if "kind" not in vars(cls):
+            cls.kind = in_words(cls, "_")
         register(Step.registry, "epilogue step", cls.kind, cls)
 
     @property

@@ -23,7 +23,6 @@ LOG2_E = math.log2(math.e)
 class Dequantize(Step):
     """`f32(acc) * column_scale`; with `per_row`, `f32(acc) * (row_scale * column_scale)`."""
 
-    kind: ClassVar[str] = "dequantize"
     source: ClassVar[str] = "i32"
     per_row: bool = False
 
@@ -36,7 +35,6 @@ class JoinDigits(Dequantize):
     """`Dequantize` of `256 * high[row, column] + acc`, where `high` are the sums of the upper
     digits of 16-bit codes: the sum of 40 bits and less is rounded once. `small`: it has 32 bits."""
 
-    kind: ClassVar[str] = "join_digits"
     small: bool = False
 
     @property
@@ -47,28 +45,24 @@ class JoinDigits(Dequantize):
 class ColumnScale(Step):
     """`y * factor[column]`."""
 
-    kind: ClassVar[str] = "column_scale"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
 
 
 class Bias(Step):
     """`y + bias[column]`."""
 
-    kind: ClassVar[str] = "bias"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
 
 
 class Residual(Step):
     """`y + residual[row, column]`."""
 
-    kind: ClassVar[str] = "residual"
     takes: ClassVar[Accesses] = ((ELEMENT, "f32"),)
 
 
 class Scale(Step):
     """`y * (scale[row] * scale[column])`: what whole numbers stand for, with two roundings."""
 
-    kind: ClassVar[str] = "scale"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
 
 
@@ -76,14 +70,12 @@ class ZeroPoint(Step):
     """`y - zero[row] * sum[column]`: what rows' zero points have added to sums of a weight. `zero`
     is a row's zero point times its scale, `sum` that of the numbers of a column."""
 
-    kind: ClassVar[str] = "zero_point"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
 
 
 class QuantizedResidual(Step):
     """`y + f32(codes[row, column] - zero_point) * scale`, for a residual that is stored in int8."""
 
-    kind: ClassVar[str] = "quantized_residual"
     takes: ClassVar[Accesses] = ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "i32"))
     unsigned: bool = False
 
@@ -91,7 +83,6 @@ class QuantizedResidual(Step):
 class WideResidual(QuantizedResidual):
     """`QuantizedResidual` of codes of 16 bits."""
 
-    kind: ClassVar[str] = "wide_residual"
     takes: ClassVar[Accesses] = ((ELEMENT, "i16"), (SCALAR, "f32"), (SCALAR, "i32"))
 
 
@@ -100,7 +91,6 @@ class FakeQuantize(Step):
     that a model has between two of its ops, which no memory sees. Operands: the scale that divides
     (as of `Quantize`), the zero point, and the scale of what the codes stand for."""
 
-    kind: ClassVar[str] = "fake_quantize"
     takes: ClassVar[Accesses] = ((SCALAR, "f32"), (SCALAR, "i32"), (SCALAR, "f32"))
     low: int = -128
     high: int = 127
@@ -110,7 +100,6 @@ class FakeQuantize(Step):
 class Clamp(Step):
     """`min(max(y, low), high)`; either bound may be missing: relu is (0, None), relu6 (0, 6)."""
 
-    kind: ClassVar[str] = "clamp"
     low: float | None = 0.0
     high: float | None = None
 
@@ -126,7 +115,6 @@ class Gelu(Step):
     """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function. With
     `codes` (only codes of it are wanted) within `GELU_CODES_BOUND`, and NaN gives 0."""
 
-    kind: ClassVar[str] = "gelu"
     long: ClassVar[bool] = True
     approximate: bool = False
     codes: bool = False
@@ -135,7 +123,6 @@ class Gelu(Step):
 class Silu(Step):
     """`y / (1 + exp(-y))`; within `functions.SILU_BOUND` (relative) of the exact function."""
 
-    kind: ClassVar[str] = "silu"
     long: ClassVar[bool] = True
 
 

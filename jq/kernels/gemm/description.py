@@ -61,8 +61,6 @@ class Gemm(MatrixPanels):
         column_zero: weights have zero points.
         cut: a `RegisterTile`, or the `Streams` of weights; None: the cheapest one."""
 
-    family: ClassVar[str] = "gemm"
-
     column_zero: bool = False
     cut: RegisterTile | Streams | None = None
 
@@ -232,5 +230,3 @@ class Gemm(MatrixPanels):
 
 class DigitGemm(TwoDigits, Gemm):
     """A `Gemm` of 16-bit codes."""
-
-    family: ClassVar[str] = "digit_gemm"

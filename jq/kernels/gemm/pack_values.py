@@ -7,8 +7,6 @@ for each product of the batch in workgroups:
       sums of the columns += the group
     init <- base - zero * sums"""
 
-from typing import ClassVar
-
 from jq.base.errors import InternalError
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.kernel import Kernel
@@ -23,8 +21,6 @@ class PackValues(Kernel):
 
     Attributes:
         transposed: codes are i8 [outer, N, inner, K]."""
-
-    family: ClassVar[str] = "pack_values"
 
     gemm: Gemm
     outer: int

@@ -15,7 +15,6 @@ the additions."""
 import math
 from abc import abstractmethod
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,7 +37,7 @@ LINE_PRODUCTS = 300  # that take as long as a line from the second cache
 COUNTS = 2  # of a plan: chains that are proven, chains by pairs; then where each begins
 
 
-class PairProduct(PanelProduct):
+class PairProduct(PanelProduct, shared=True):
     """A product on vectors of pairs; signed codes.
 
     Attributes:
@@ -173,8 +172,6 @@ class PairGemm(MatrixPanels, PairProduct):
 
     Attributes:
         rows: of `Sequences` some of which are left out."""
-
-    family: ClassVar[str] = "pair_gemm"
 
     rows: Sequences | None = None
 

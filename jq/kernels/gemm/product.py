@@ -15,7 +15,7 @@ from jq.kernels.schedule.layout import Batch, Sequences
 from jq.kernels.tensor import Array, TensorType
 
 
-class Product(ByColumn):
+class Product(ByColumn, shared=True):
     """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
 
     Attributes:
@@ -147,7 +147,7 @@ class Product(ByColumn):
         return {name: self.pad_columns(values) for name, values in parts.items()}
 
 
-class PanelProduct(Product):
+class PanelProduct(Product, shared=True):
     """A product by panels of columns, on vectors or on matrix tiles."""
 
     @property
@@ -176,7 +176,7 @@ class PanelProduct(Product):
         """The cut for matrix tiles."""
 
 
-class MatrixPanels(MatrixProduct, PanelProduct):
+class MatrixPanels(MatrixProduct, PanelProduct, shared=True):
     """A `Product` of a matrix [M, K].
 
     Attributes:

@@ -7,7 +7,7 @@ from jq.kernels.gemm.product import Product
 from jq.kernels.tensor import Array
 
 
-class TwoDigits(Product):
+class TwoDigits(Product, shared=True):
     """A product of 16-bit codes: in place of `codes` stand the upper and the lower bytes of
     code + 2^15, both multiplied by the same weights. Between them sums are multiplied by 256, and
     with them what they start from. Sums have 32 bits: who makes one proves that they fit.

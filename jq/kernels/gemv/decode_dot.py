@@ -20,7 +20,7 @@ below (K + 1) 2^-24."""
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
@@ -49,13 +49,11 @@ class DecodeDot(MatrixProduct):
         epilogue: steps from f32.
         precision: `bf16`, where operands are rounded if `halved`; or `f32`."""
 
-    family: ClassVar[str] = "decode_dot"
-
     format: str
     block: tuple[int, ...]
     scheme: str = "symmetric"
     scale_type: str = "float32"
-    options: tuple[tuple[str, ...], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
     epilogue: tuple[Step, ...] = ()
     precision: str = "f32"
 
@@ -81,8 +79,7 @@ class DecodeDot(MatrixProduct):
         return self._of((self.n, self.k), self.block)
 
     def _of(self, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
-        options = tuple((key, value) for key, value in self.options)
-        return Encoding(self.format, shape, block, self.scheme, self.scale_type, options)
+        return Encoding(self.format, shape, block, self.scheme, self.scale_type, self.options)
 
     def piece(self, length: int) -> Encoding:
         """The encoding of `length` values of a row, from a multiple of `step`."""
@@ -106,7 +103,7 @@ class DecodeDot(MatrixProduct):
             get_format(self.format).storage(self._of((1, n), (self.block[0], self.block[1])))
             for n in (step, 8 * step)
         )
-        return all(eight[p][0][1] == 8 * one[p][0][1] for p in one if p not in ("tensor_scale",))
+        return all(eight[p][0][1] == 8 * one[p][0][1] for p in one if p != "tensor_scale")
 
     @cached_property
     def storage(self) -> dict[str, tuple[tuple[int, ...], Any]]:

@@ -35,7 +35,6 @@ products of each digit are exact, so three digits give what float activations gi
 order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes."""
 
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -48,7 +47,7 @@ from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
 Scale = Array | tuple[Array, Array]  # or integers and what they are multiplied by
 
 
-class Packed(Stored):
+class Packed(Stored, shared=True):
     """A product whose weights are packed as they are cut."""
 
     def pack(
@@ -138,8 +137,6 @@ class Gemv(Packed):
 
     Attributes:
         epilogue: steps from f32."""
-
-    family: ClassVar[str] = "gemv"
 
     epilogue: tuple[Step, ...] = ()
 

@@ -20,7 +20,7 @@ MOST_ROWS = 512  # of a workgroup at most, where their sums lie on the stack
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 
 
-class Stored(MatrixProduct):
+class Stored(MatrixProduct, shared=True):
     """A product [M, K] x [K, N] with block-scaled weights: how they are cut.
 
     Attributes:

@@ -20,7 +20,6 @@ magnitude); its code is the rounding of that number."""
 
 import math
 from dataclasses import replace
-from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
@@ -47,8 +46,6 @@ class IntegerAttention(Heads, ByColumn):
     Attributes:
         epilogue: steps from i32.
         sequences: which queries are left out (of no other length)."""
-
-    family: ClassVar[str] = "integer_attention"
 
     epilogue: tuple[Step, ...] = ()
     sequences: Sequences | None = None

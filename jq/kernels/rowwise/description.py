@@ -9,7 +9,6 @@
 About 4 operations an element for the range and 5 for the code; bound by memory."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
@@ -83,7 +82,7 @@ class RowQuantization:
         return [TensorType((rows, columns), "i8"), *scale, *zero]
 
 
-class Rows(Kernel):
+class Rows(Kernel, shared=True):
     """A kernel over the rows of a matrix [M, K]."""
 
     m: int
@@ -98,7 +97,7 @@ class Rows(Kernel):
         return f"{self.m}x{self.k}"
 
 
-class RowKernel(Rows):
+class RowKernel(Rows, shared=True):
     """A kernel over rows of floats.
 
     Attributes:
@@ -126,8 +125,6 @@ class QuantizeRows(RowKernel):
     static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100] unless it is measured,
     and its zero point i32 [1]."""
 
-    family: ClassVar[str] = "quantize_rows"
-
     scheme: RowQuantization = field(default_factory=RowQuantization)
 
     @property
@@ -150,8 +147,6 @@ class QuantizeRows(RowKernel):
 # 3 operations an element; bound by memory.
 class RowRanges(RowKernel):
     """f32 [M, K] -> f32 [M], f32 [M]: NaN where the row holds one."""
-
-    family: ClassVar[str] = "row_ranges"
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
@@ -186,8 +181,6 @@ class Normalize(RowKernel):
         gamma, beta: which of the two operands there are.
         keep: the normalized rows are a result.
         scheme: their codes are results, as `QuantizeRows` has them; None: they are not."""
-
-    family: ClassVar[str] = "normalize"
 
     epsilon: float = 1e-5
     center: bool = True

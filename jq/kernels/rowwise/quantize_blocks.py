@@ -10,7 +10,6 @@ About 15 operations an element; the bits are those of the format's definition.""
 
 import math
 from dataclasses import replace
-from typing import ClassVar
 
 from jq.formats import Encoding, get_format, is_affine
 from jq.kernels.rowwise.description import Rows
@@ -30,11 +29,9 @@ class QuantizeBlocks(Rows):
             short.
         coded: the results are integers and their scales; else the rounded numbers."""
 
-    family: ClassVar[str] = "quantize_blocks"
-
     format: str
     size: int
-    options: tuple[tuple[str, ...], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
     coded: bool = True
 
     @staticmethod
@@ -49,9 +46,14 @@ class QuantizeBlocks(Rows):
         if not (alone and computed and 1 < size <= LARGEST):
             return None
         total = math.prod(enc.shape)
-        options = tuple((key, value) for key, value in enc.options)
         kernel = QuantizeBlocks(
-            isa=isa, m=total // k, k=k, format=enc.format, size=size, options=options, coded=coded
+            isa=isa,
+            m=total // k,
+            k=k,
+            format=enc.format,
+            size=size,
+            options=enc.options,
+            coded=coded,
         )
         if k % size == 0:
             k = max(n for n in range(size, kernel.most + 1, size) if total % n == 0)
@@ -63,8 +65,7 @@ class QuantizeBlocks(Rows):
 
     def piece(self, length: int) -> Encoding:
         """The encoding of `length` numbers of a row, from a multiple of `step` on."""
-        options = tuple((key, value) for key, value in self.options)
-        return Encoding(self.format, (1, length), (1, self.size), options=options)
+        return Encoding(self.format, (1, length), (1, self.size), options=self.options)
 
     @property
     def most(self) -> int:

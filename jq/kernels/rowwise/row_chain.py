@@ -38,8 +38,6 @@ STEPS = {2: (1 << 14) - 1, 3: 63 << 16}
 class SplitRows(Rows):
     """f32 [M, K] -> i8 [M, digits, K], the highest digit first; f32 scale [M, ceil(K / block)]."""
 
-    family: ClassVar[str] = "split_rows"
-
     block: int = 32
     digits: int = 3
 
@@ -122,8 +120,6 @@ RowStep = Normalized | Added | Coded | Digits
 
 class RowChain(Rows):
     """f32 [M, K], what the steps take -> what the steps give, in their order."""
-
-    family: ClassVar[str] = "row_chain"
 
     steps: tuple[RowStep, ...]
 

@@ -11,7 +11,6 @@ this: the lines are the ops of the integer level, so the bits are the same."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.rowwise.description import Rows
@@ -65,8 +64,6 @@ class Line:
 class RowProgram(Rows):
     """Codes [M, K] of each `result` and of the last line, of the sources. Lines have one number an
     element of a row, or one a row: those that depend on no other."""
-
-    family: ClassVar[str] = "row_program"
 
     sources: tuple[Source, ...]
     lines: tuple[Line, ...]

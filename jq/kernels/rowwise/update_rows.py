@@ -7,7 +7,6 @@ IREE would wait on the host for the number, and record every command of a call a
 Memory-bound: it reads and writes the new rows once."""
 
 import math
-from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
@@ -20,8 +19,6 @@ ELEMENTS = ("f32", "f16", "bf16", "i8", "i16", "i32")
 class UpdateRows(Kernel):
     """[batch, rows, width], [batch, count, width] of `element`, first row i32 [1] -> the first. The
     first row is held to 0 .. rows - count; a negative one counts as the largest."""
-
-    family: ClassVar[str] = "update_rows"
 
     batch: int
     rows: int

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, editing, evaluate, func, ir, maker, only_user, stablehlo
+from jq.ir import OPS, Op, Program, at, editing, evaluate, func, ir, maker, stablehlo
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decide, facts_of
 from jq.ir.markers import Marker
@@ -93,17 +92,6 @@ def unrounded(value: ir.Value) -> ir.Value:
     if op is None or dtype_of(value).name != "bfloat16":
         return value
     return op.operands[0] if dtype_of(op.operands[0]) == np.float32 else value
-
-
-def made_alone(value: ir.Value) -> list[Any]:
-    """Reshapes behind a value, and the op behind them, as far as nothing else reads them."""
-    ops: list[Any] = []
-    while only_user(value) is not None and (op := maker(value)) is not None:
-        ops.append(op)
-        if op.operation.name != "stablehlo.reshape":
-            break
-        value = op.operands[0]
-    return ops
 
 
 def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:

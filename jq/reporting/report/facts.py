@@ -57,7 +57,7 @@ class Facts:
             those of `jaxq compile`.
         integer_only: no layer can be given float.
         readers: the layers that read each weight.
-        suggestions, suggested: rules to try, and the layer that each is about.
+        suggestions: rules to try, each with the layer that it is about.
         float_latency, float_note: of the float model, compiled for the same target or, where that
             has no floats, for this machine; the note says so."""
 
@@ -78,10 +78,6 @@ class Facts:
     float_latency: dict[str, Any] | None
     float_note: str
     provenance: dict[str, str]
-
-    @property
-    def suggested(self) -> list[str]:
-        return [s.layer for s in self.suggestions]
 
 
 def gather(

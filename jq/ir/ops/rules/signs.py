@@ -21,8 +21,6 @@ from jq.ir.ops.movement import rebuilt
 
 
 class Sign(OpRule):
-    """Negation and abs on codes, if every code has one for its negative."""
-
     typed, around_zero = (0,), True
 
 
