@@ -177,8 +177,10 @@ class _Reader:
         floats = any(dtype_of(v).kind in "fV" for v in values) and kind not in FLOAT_MOVES
         conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
         if not (kind in MOVES or floats or conditions) or len(op.operation.results) != 1:
-            what = f"{rounded_as(values[-1]) or kind} on codes has no form of its own"
-            raise UserError(what, op=blamed(op), hint="cut the model there")
+            what = rounded_as(values[-1]) or f"{kind} of {dtype_of(values[0])}"
+            raise UserError(
+                f"{what} has no form of its own", op=blamed(op), hint="cut the model there"
+            )
         if floats:
             kind = "float"
         elif conditions:

@@ -96,6 +96,11 @@ def divided(s, a, b):
 COMPARE = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
 COMPARE |= {"GT": np.greater, "GE": np.greater_equal}
 COMBINE = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}
+ALIKE = "abs add maximum minimum multiply sign subtract"
+ELEMENTWISE: dict[str, Any] = {name: getattr(np, name) for name in ALIKE.split()}
+ELEMENTWISE |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
+ELEMENTWISE |= {"shift_left": np.left_shift, "shift_right_arithmetic": np.right_shift}
+ELEMENTWISE |= {"round_nearest_even": np.rint, "negate": np.negative, "select": np.where}
 OPS: dict[str, Callable[..., Any]] = {
     "constant": lambda s: np.array(s["value"]).reshape(s["shape"]),
     "broadcast_in_dim": spread,
@@ -108,27 +113,12 @@ OPS: dict[str, Callable[..., Any]] = {
     "gather": looked_up,
     "convert": lambda s, x: x,
     "compare": compared,
-    "select": lambda s, c, a, b: np.where(c, a, b),
     "clamp": lambda s, low, x, high: np.minimum(np.maximum(x, low), high),
     "dot_general": lambda s, a, b: np.einsum(s["einsum"], a.astype(float), b.astype(float)),
     "convolution": convolved,
     "reduce": reduced,
     "reduce_window": pooled,
     "divide": divided,
-    "add": lambda s, a, b: a + b,
-    "subtract": lambda s, a, b: a - b,
-    "multiply": lambda s, a, b: a * b,
-    "maximum": lambda s, a, b: np.maximum(a, b),
-    "minimum": lambda s, a, b: np.minimum(a, b),
-    "and": lambda s, a, b: a & b,
-    "or": lambda s, a, b: a | b,
-    "xor": lambda s, a, b: a ^ b,
-    "not": lambda s, a: ~a,
-    "shift_left": lambda s, a, b: a << b,
-    "shift_right_arithmetic": lambda s, a, b: a >> b,
-    "round_nearest_even": lambda s, a: np.rint(a),
-    "negate": lambda s, a: -a,
-    "abs": lambda s, a: abs(a),
-    "sign": lambda s, a: np.sign(a),
+    **{name: lambda s, *x, f=f: f(*x) for name, f in ELEMENTWISE.items()},
     "count_leading_zeros": leading_zeros,
 }

@@ -134,6 +134,24 @@ def picked(p: Any, x: Any) -> Any:
     return jax.image.resize(x, (1, 6, 5, 8), "nearest")
 
 
+def spread(p: Any, x: Any) -> Any:
+    """Extremes of windows that no pool has, and a transposed convolution with groups, a dilated
+    filter and results beyond its elements."""
+    x = lax.reduce_window(x, jnp.inf, lax.min, (2, 2, 2, 1), (1, 1, 2, 1), "SAME")
+    x = lax.reduce_window(
+        x, -jnp.inf, lax.max, (1, 1, 2, 1), (1,) * 4, "VALID", window_dilation=(1, 1, 2, 1)
+    )
+    more = {"lhs_dilation": (3, 2), "rhs_dilation": (1, 2), "dimension_numbers": NHWC}
+    padding = [(1, 5), (4, 0)]
+    return lax.conv_general_dilated(x, p["t"], (1, 1), padding, feature_group_count=2, **more)
+
+
+def checked(p: Any, x: Any) -> Any:
+    """Rows at places that are checked."""
+    y = x @ p["q"]
+    return jnp.take(y, jnp.argmax(y, 0), axis=0)
+
+
 def largest(p: Any, x: Any) -> Any:
     """A mask of codes of 16 bits that are the largest of a column, and its product with them."""
     return (x == x.max(1, keepdims=True)).astype(jnp.float32) * x
@@ -177,6 +195,8 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     "resized": (resized, {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 4)}, (1, 4, 6, 3)),
     "recurrent": (recurrent, {k: normal(8, 8) for k in "zuwv"}, (4, 8)),
     "picked": (picked, {"w": normal(3, 3, 3, 8)}, (1, 5, 6, 3)),
+    "spread": (spread, {"t": normal(2, 3, 2, 4)}, (2, 4, 7, 4)),
+    "checked": (checked, {"q": normal(8, 8)}, (6, 8)),
     "largest": (largest, {}, (2, 5, 6)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
 }
@@ -203,20 +223,22 @@ def test_every_output_has_the_same_bits(name: str, tmp_path: Path) -> None:
 
 
 def test_places_are_those_of_the_codes(tmp_path: Path) -> None:
-    """The first of equal ones, of results that are given as well."""
+    """The first of equal ones, of results that are given as well, and sums of them."""
 
     def apply(p: Any, x: Any) -> Any:
         y = x @ p["w"]
-        return y, jnp.argmax(y, -1), jnp.argmin(y, 0)
+        most = jnp.argmax(y, -1)
+        return y, most, jnp.argmin(y, 0), jnp.cumsum(most), most.sum()
 
     network = apply, {"w": np.rint(normal(8, 8))}, (6, 8)
     found = exported(*network, tmp_path, "npu-int8")
-    assert found["same"] == found["outputs"] == 7 * (48 + 6 + 8)
+    assert found["same"] == found["outputs"] == 7 * (48 + 6 + 8 + 6 + 1)
     model, x = jq.Model(*network[:2], (normal(6, 8),)), np.rint(normal(6, 8))
     request = Request(PIPELINE, "npu-int8", {"recovery": False}, calibration=[(x,)])
     job = prepare_job(model, request)
     plan = job.context(plan_job(job, request.stages))
-    y, largest, least = interpret(rewrite(job.program, job.pipeline, plan, "integer")["integer"], x)
+    program = rewrite(job.program, job.pipeline, plan, "integer")["integer"]
+    y, largest, least, *_ = interpret(program, x)
     assert np.array_equal(largest, y.argmax(-1)) and np.array_equal(least, y.argmin(0))
 
 
@@ -291,6 +313,13 @@ def test_an_encoder_whose_embedding_stays_on_the_host(tmp_path: Path) -> None:
 
 
 def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
+    def apart(p: Any, x: Any) -> Any:
+        return x + x[::-1] > 9 * x - x[::-1]  # of 16 bits with scales of their own
+
+    network = apart, {}, (4, 8)
+    with pytest.raises(jq.UserError, match="multiply of int64") as error:
+        exported(*network, tmp_path, "npu-int8", settings={"recovery": False})
+    assert error.value.op == "gt"
     with pytest.raises(jq.UserError, match="sort .*no form"):
         exported(
             lambda p, x: jnp.argsort(x @ p["w"], -1),

@@ -62,14 +62,9 @@ class Products(Writer):
 
     def _transposed(self, step: Simple) -> None:
         stride, padding = step.attributes["stride"], step.attributes["out_padding"]
-        more = [max(0, high) for _, high in padding]  # behind the end, where a stride has room
-        if any(low > 0 for low, _ in padding) or np.any(np.array(more) >= stride):
-            what = "a transposed convolution whose result is padded has no form in ONNX"
-            raise UserError(what, op=step.name)
-        pads = [-min(0, v) for side in zip(*padding, strict=True) for v in side]
+        pads = [-v for side in zip(*padding, strict=True) for v in side]
         filters = step.inputs[1].values.transpose(3, 0, 1, 2)
-        given = {"strides": stride, "pads": pads, "output_padding": more}
-        y = self._product("ConvTranspose", step, filters, 1, **given)
+        y = self._product("ConvTranspose", step, filters, 1, strides=stride, pads=pads)
         self.graph.hold(step.output, y, CHANNELS_FIRST)
         self.doubt(step, "ONNX Runtime computes transposed convolutions in float32")
 

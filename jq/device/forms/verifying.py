@@ -126,17 +126,17 @@ def _codes(x: np.ndarray, tensor: Tensor) -> np.ndarray:
     scale, zero = _grid(tensor)
     ends = np.iinfo(tensor.dtype)
     rounded = np.rint(x.astype(np.float64) / scale) + zero
-    return np.clip(rounded, ends.min, ends.max).astype(tensor.dtype)
+    return np.asarray(np.clip(rounded, ends.min, ends.max), tensor.dtype)
 
 
 def _real(codes: np.ndarray, tensor: Tensor) -> np.ndarray:
     scale, zero = _grid(tensor)
-    return ((codes.astype(np.int32) - zero).astype(np.float32) * scale).astype(np.float32)
+    return np.asarray((codes.astype(np.int32) - zero).astype(np.float32) * scale, np.float32)
 
 
 def _grid(tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Scale and zero point of codes."""
     scale = np.ones(1, np.float32) if tensor.scale is None else tensor.scale
     zero = np.zeros(1, np.int32) if tensor.zero_point is None else tensor.zero_point
-    small = tuple(v.reshape(-1) if v.size == 1 else v for v in (scale, zero))
+    small = tuple(v.reshape(()) if v.size == 1 else v for v in (scale, zero))
     return small[0], small[1]

@@ -22,7 +22,7 @@ def pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Pad", [g.real(x[0]), pads, *(g.real(i) for i in x[2:3])]))
 
 
-def mirrored(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def mirror_pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """MIRROR_PAD, whose border is repeated (mode 1) or not: chosen elements, axis by axis."""
     value = g.real(x[0])
     how: Any = "symmetric" if o.get("mode") else "reflect"
@@ -33,7 +33,7 @@ def mirrored(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return value
 
 
-def to_batch(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def space_to_batch_nd(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SPACE_TO_BATCH_ND: the places within a block come in front of the batch."""
     block, (n, *sizes) = g.known(x[1]).tolist(), g.shape(x[0])
     pads, k = g.known(x[2]), len(block)
@@ -49,7 +49,7 @@ def to_batch(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return shaped(g, g.add("Transpose", [value], perm=order), y)
 
 
-def to_space(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def batch_to_space_nd(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """BATCH_TO_SPACE_ND, and its crops."""
     block, sizes = g.known(x[1]).tolist(), g.shape(x[0])[1:]
     crops, k = g.known(x[2]), len(block)
@@ -64,14 +64,14 @@ def to_space(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Slice", [value, *(g.constant(np.array(row), "i8") for row in rows)]))
 
 
-def part(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def slice_(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SLICE."""
     start, size = (g.known(i).reshape(-1).astype(int) for i in x[1:3])
     stop = np.where(size < 0, np.array(g.shape(x[0])), start + size)
     return str(g.add("Slice", [g.real(x[0]), g.constant(start, "i8"), g.constant(stop, "i8")]))
 
 
-def strided(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def strided_slice(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """STRIDED_SLICE."""
     if o.get("ellipsis_mask") or o.get("new_axis_mask"):
         raise g.lacking("a slice with new axes")
@@ -89,7 +89,7 @@ def strided(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return shaped(g, g.add("Slice", [g.real(x[0]), *given]), y)
 
 
-def reverse(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def reverse_v2(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """REVERSE_V2."""
     axes = g.known(x[1]).reshape(-1).tolist()
     start, stop, step = (g.constant([v] * len(axes), "i8") for v in (-1, -(1 << 40), -1))
@@ -103,7 +103,7 @@ def gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Gather", [g.real(x[0]), g.raw(x[1])], axis=o.get("axis", 0)))
 
 
-def gather_points(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def gather_nd(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """GATHER_ND."""
     return str(g.add("GatherND", [g.real(x[0]), g.add("Cast", [g.raw(x[1])], to=7)]))  # int64
 
@@ -117,7 +117,7 @@ def one_hot(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Where", [here, *map(g.real, x[2:4])]))
 
 
-def scattered(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def scatter_nd(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SCATTER_ND: updates of one place are added, codes as they are."""
     given = g.constant(np.zeros(g.shape(y)), g.dtype(y)), g.add("Cast", [g.raw(x[0])], to=7)
     return g.dequantized(g.add("ScatterND", [*given, g.raw(x[1])], reduction="add"), y)

@@ -190,16 +190,15 @@ def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]
 _CALLS: dict[str, Call] = {name: partial(_each, name) for name in _EACH}
 _CALLS |= {name: partial(_reduce, name) for name in _REDUCE}
 _CALLS |= {name: partial(_compared, name) for name in COMPARED}
+_CALLS |= {  # functions that have an operator's name
+    name.upper().rstrip("_"): f for name, f in (vars(moves) | vars(products)).items() if callable(f)
+}
 _CALLS |= {"ELU": partial(_own, "Elu"), "HARD_SWISH": partial(_own, "HardSwish")}
 _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
-    "PAD": moves.pad,
     "CONV_2D": partial(products.conv, NCHW),
     "CONV_3D": partial(products.conv, [4, 3, 0, 1, 2]),
     "DEPTHWISE_CONV_2D": partial(products.conv, [3, 0, 1, 2]),
-    "TRANSPOSE_CONV": products.transposed,
-    "FULLY_CONNECTED": products.dense,
-    "BATCH_MATMUL": products.product,
     "CUMSUM": lambda g, x, y, o: g.add(
         "CumSum", [g.real(x[0]), g.constant(g.known(x[1]), "i8")], **o
     ),
@@ -211,16 +210,8 @@ _CALLS |= {
     "SQUARED_DIFFERENCE": _squared,
     "MUL": partial(_of_two, "Mul"),
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
-    "MIRROR_PAD": moves.mirrored,
-    "SPACE_TO_BATCH_ND": moves.to_batch,
-    "BATCH_TO_SPACE_ND": moves.to_space,
-    "GATHER_ND": moves.gather_points,
     "RESIZE_NEAREST_NEIGHBOR": partial(_resize, "nearest"),
-    "SLICE": moves.part,
-    "STRIDED_SLICE": moves.strided,
-    "REVERSE_V2": moves.reverse,
     "CONCATENATION": lambda g, x, y, o: g.add("Concat", map(g.real, x), axis=o.get("axis", 0)),
-    "PACK": moves.pack,
     "SPACE_TO_DEPTH": partial(moves.blocks, "SpaceToDepth"),
     "DEPTH_TO_SPACE": partial(moves.blocks, "DepthToSpace"),
     "BROADCAST_TO": lambda g, x, y, o: g.add(
@@ -228,12 +219,8 @@ _CALLS |= {
     ),
     "FILL": lambda g, x, y, o: g.add("Expand", [g.real(x[1]), g.constant(g.shape(y), "i8")]),
     "SHAPE": lambda g, x, y, o: g.constant(g.shape(x[0]), g.dtype(y)),
-    "ONE_HOT": moves.one_hot,
-    "SCATTER_ND": moves.scattered,
-    "SELECT": moves.select,
     "SQUARE": lambda g, x, y, o: g.add("Mul", [g.real(x[0])] * 2),
     "SOFTMAX": _softmax,
-    "GATHER": moves.gather,
     "EMBEDDING_LOOKUP": lambda g, x, y, o: g.add("Gather", [g.real(x[1]), g.raw(x[0])]),
     "RELU6": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 3}),
     "RELU_N1_TO_1": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 2}),

@@ -23,7 +23,7 @@ def conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any])
     return moves.image(g, made, *g.bias(x[2:3], x[0], x[1]), rank=last + 1)
 
 
-def transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def transpose_conv(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     stride = [o.get("stride_h", 1), o.get("stride_w", 1)]
     sizes = zip(g.shape(x[2])[1:3], stride, g.shape(x[1])[1:3], g.shape(y)[1:3], strict=True)
     extra = [(n - 1) * s + k - out for n, s, k, out in sizes]
@@ -35,7 +35,7 @@ def transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return moves.image(g, made, *g.bias(x[3:4], x[2], x[1]))
 
 
-def dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def fully_connected(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """A product by rows, in any shape: `read_graph` puts the result's behind the codes."""
     if o.get("weights_format", 0):
         raise g.lacking("a shuffled weight")
@@ -48,7 +48,7 @@ def dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(made)
 
 
-def product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+def batch_matmul(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """BATCH_MATMUL, which XNNPACK takes by weights around 0."""
     given, scales = [], g.scales(x[1])
     weights = g.array(x[1]) is not None and not (scales and scales[1].any())

@@ -169,7 +169,7 @@ def _pad(op: Operator, read: Read, known: Known) -> Array:
     return jax.lax.pad(read(op.inputs[0]), value, [(a, b, 0) for a, b in pairs])
 
 
-def _two(f: Callable[..., Array]) -> Call:
+def _each(f: Callable[..., Array]) -> Call:
     return lambda op, read, known: f(*map(read, op.inputs))
 
 
@@ -179,34 +179,20 @@ def _along(f: Callable[..., Array]) -> Call:
     ).astype(read(op.inputs[0]).dtype)
 
 
+_ALIKE = "ABS ADD BITWISE_AND EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_NOT LOGICAL_OR"
+_OWN = _matmul, _rescale, _clamp, _table, _gather, _slice, _pad
 CALLS: dict[str, Call] = {
+    **{k: _each(getattr(jnp, k.lower())) for k in (*_ALIKE.split(), "MAXIMUM", "MINIMUM")},
+    **{f.__name__[1:].upper(): f for f in _OWN},
     **dict.fromkeys(("CONST", "CONST_SHAPE"), lambda op, read, known: read(op.output)),
     **dict.fromkeys(("CONV2D", "DEPTHWISE_CONV2D"), _window),
     "TRANSPOSE_CONV2D": _transposed,
-    "MATMUL": _matmul,
-    "RESCALE": _rescale,
-    "CLAMP": _clamp,
     "MUL": _multiply,
     "MAX_POOL2D": _max_pool,
-    "TABLE": _table,
-    "GATHER": _gather,
-    "SLICE": _slice,
-    "PAD": _pad,
-    "ADD": _two(jnp.add),
-    "SUB": _two(jnp.subtract),
-    "MAXIMUM": _two(jnp.maximum),
-    "MINIMUM": _two(jnp.minimum),
-    "LOGICAL_LEFT_SHIFT": _two(jnp.left_shift),
+    "SUB": _each(jnp.subtract),
+    "LOGICAL_LEFT_SHIFT": _each(jnp.left_shift),
     "ARITHMETIC_RIGHT_SHIFT": _shifted_right,
-    "BITWISE_AND": _two(jnp.bitwise_and),
-    "ABS": lambda op, read, known: jnp.abs(read(op.inputs[0])),
-    "EQUAL": _two(jnp.equal),
-    "GREATER": _two(jnp.greater),
-    "GREATER_EQUAL": _two(jnp.greater_equal),
-    "LOGICAL_AND": _two(jnp.logical_and),
-    "LOGICAL_OR": _two(jnp.logical_or),
-    "LOGICAL_NOT": lambda op, read, known: jnp.logical_not(read(op.inputs[0])),
-    "SELECT": _two(jnp.where),
+    "SELECT": _each(jnp.where),
     "REDUCE_SUM": _along(jnp.sum),
     "REDUCE_MAX": _along(jnp.max),
     "REDUCE_MIN": _along(jnp.min),
@@ -215,11 +201,7 @@ CALLS: dict[str, Call] = {
         [read(name) for name in op.inputs], int(op.attributes.get("axis", 0))
     ),
     "RESHAPE": lambda op, read, known: read(op.inputs[0]).reshape(known[op.inputs[1]].tolist()),
-    "REVERSE": lambda op, read, known: jnp.flip(
-        read(op.inputs[0]), int(op.attributes.get("axis", 0))
-    ),
+    "REVERSE": lambda op, read, known: jnp.flip(read(op.inputs[0]), op.attributes.get("axis", 0)),
     "TILE": lambda op, read, known: jnp.tile(read(op.inputs[0]), known[op.inputs[1]].tolist()),
-    "TRANSPOSE": lambda op, read, known: read(op.inputs[0]).transpose(
-        [int(a) for a in op.attributes["perms"]]
-    ),
+    "TRANSPOSE": lambda op, read, known: read(op.inputs[0]).transpose(*op.attributes["perms"]),
 }

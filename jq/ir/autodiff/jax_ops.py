@@ -169,6 +169,9 @@ def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> 
     """Sums and extremes of windows; of any function, those that begin or end at each element."""
     name, ones = combiner(op), (1,) * args[0].ndim
     if len(args) == 2 and name in WINDOWS:
+        spread = {*integers(op, "base_dilations"), *integers(op, "window_dilations")} - {1}
+        if spread and name != "add":
+            raise Unsupported("extremes of dilated windows have no gradient here")
         whole = lax.reduce_window(
             args[0],
             _splat(op.operands[1]),

@@ -21,7 +21,7 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import Output, tabulated
 from jq.ir import OPS, Program, at, dtype_of, ir, is_read, kind_of, maker
-from jq.ir.build import NAME, replace, string_attr
+from jq.ir.build import NAME, SCOPE, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape, rounded_as
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.integer_step import integer_step
@@ -110,6 +110,8 @@ def _compared(program: Program, device: Device) -> bool:
         with at(op):
             value = kinds[kind_of(op)](program, op, device) or _condition(program, op.results[-1])
         if value is not None:
+            if (made := maker(value)) is not None and NAME in op.attributes:
+                made.attributes[SCOPE] = op.attributes[NAME]  # for messages
             op.results[-1].replace_all_uses_with(value)
             changed = True
     return changed

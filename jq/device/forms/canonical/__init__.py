@@ -41,6 +41,7 @@ class _Builder(Windows):
     """Adds the steps of a node by its kind."""
 
     def add(self, node: Node) -> None:
+        _check_start(node)
         if node.kind == "float":
             what = node.op.removeprefix("stablehlo.")
             raise UserError(f"{what} of floats has no form here", op=node.name)
@@ -113,9 +114,13 @@ class _Builder(Windows):
             self.onto(node, made, range(len(node.output.shape)))
 
     def _reduced(self, node: Node) -> None:
-        """Sums along all axes at once; extremes along one after the other."""
+        """Sums along all axes at once; extremes along one after the other, as others are folded."""
         axes, x = list(integers(Attributes(node.attributes), "dimensions")), node.inputs[0]
-        kind = {"sum": "sum", "reduce_maximum": "max", "reduce_minimum": "min"}[node.kind]
+        kind = {"sum": "sum", "reduce_maximum": "max", "reduce_minimum": "min"}.get(node.kind)
+        if kind is None:
+            window, one = [n if a in axes else 1 for a, n in enumerate(x.shape)], [1] * len(x.shape)
+            self.folded(node, window, one, [(0, 0)] * len(one), one)
+            return
         numbers = {k: flat(v, node) for k, v in node.numbers.items()}
         shape = list(x.shape)
         if kind == "sum":
@@ -149,40 +154,19 @@ class _Builder(Windows):
         self.put("concatenate", node, node.inputs, node.output, {"axis": axis})
 
     def _slice(self, node: Node) -> None:
-        attrs, (x,) = Attributes(node.attributes), node.inputs
+        attrs, size = Attributes(node.attributes), node.output.shape
         start, stride = (list(integers(attrs, k)) for k in ("start_indices", "strides"))
-        size, given = list(node.output.shape), x
-        ends = zip(size, stride, start, x.shape, strict=True)
-        x = self.part(node, x, start, [min(n * s, b - a) for n, s, a, b in ends])
-        for axis in (a for a, s in enumerate(stride) if s > 1):  # the first of every s is kept
-            n, rest = size[axis], int(np.prod(x.shape[axis + 1 :]))
-            if more := n * stride[axis] - x.shape[axis]:
-                pairs = [(0, more * (a == axis)) for a in range(len(size))]
-                made = self.fresh(x, [m + b for m, (_, b) in zip(x.shape, pairs, strict=True)])
-                x = self.put("pad", node, [x], made, {"padding": pairs, "value": x.zero})
-            shape = [*x.shape[:axis], n, *x.shape[axis + 1 :]]
-            before = int(np.prod(shape[:axis]))
-            x = self.reshaped(node, x, (before, n, stride[axis] * rest))
-            x = self.reshaped(node, self.part(node, x, [0, 0, 0], [before, n, rest]), shape)
-        if x is given:
-            self.put("reshape", node, [x], node.output)
-        else:
-            self.onto(node, x, range(len(size)))
+        self.onto(node, self.strided(node, node.inputs[0], start, size, stride), range(len(size)))
 
     def _pad(self, node: Node) -> None:
         attrs, (x, value) = Attributes(node.attributes), node.inputs
-        low, high, inner = (
-            list(integers(attrs, f"{k}_padding" if k == "interior" else f"edge_padding_{k}"))
-            for k in ("low", "high", "interior")
-        )
+        keys = "edge_padding_low", "edge_padding_high", "interior_padding"
+        low, high, inner = (integers(attrs, k) for k in keys)
         if max(inner, default=0) > 0 or value.data is None:
             raise UserError("padding between elements has no form here", op=node.name)
-        start = [max(0, -v) for v in low]
-        size = [n - s - max(0, -v) for n, s, v in zip(x.shape, start, high, strict=True)]
-        x = self.part(node, x, start, size)
-        pairs = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
-        number = int(value.data.reshape(()))
-        self.put("pad", node, [x], node.output, {"padding": pairs, "value": number})
+        sides = zip(low, high, strict=True)
+        made = self.padded(node, x, sides, int(value.data.reshape(())))
+        self.onto(node, made, range(len(low)))
 
     def _select(self, node: Node) -> None:
         """A choice that is known is the one operand."""
@@ -235,3 +219,15 @@ class _Builder(Windows):
         made = self.fresh(node.output, [k * t for k, t in zip(kept, times, strict=True)])
         self.put("tile", node, [x], made, {"repeats": times})
         self.onto(node, made, range(len(shape)))
+
+
+def _check_start(node: Node) -> None:
+    """Refuses a reduction of integers that are no codes from a number that changes its result."""
+    if not node.kind.startswith("reduce_") or (x := node.inputs[0]).scale is not None:
+        return
+    known = [0, 1] if x.dtype == "bool" else [np.iinfo(x.dtype).min, np.iinfo(x.dtype).max]
+    kind = node.kind.rpartition("_")[2]
+    combined = getattr(np, f"logical_{kind}" if kind in ("and", "or") else kind)
+    ends = np.array(known, x.dtype)
+    if (combined(node.inputs[1].values, ends) != ends).any():
+        raise UserError("a reduction that starts from a number has no form here", op=node.name)

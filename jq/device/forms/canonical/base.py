@@ -4,7 +4,7 @@
 |---|---|---|
 | `conv2d` | x NHWC, filter OHWI | `stride`, `padding` ((top, bottom), (left, right)), `dilation` |
 | `depthwise` | x NHWC, filter HWCM | the same |
-| `transposed` | x NHWC, filter OHWI | `stride`, `out_padding` |
+| `transposed` | x NHWC, filter OHWI | `stride`, `out_padding` (0 or less) |
 | `matmul` | a [B, M, K], b [B, K, N] | |
 | `fully_connected`, `average_pool`, `mean` | as `conv2d`, `sum_pool`, `sum` | |
 | `max_pool`, `sum_pool` | x NHWC | `window`, `stride`, `padding` |
@@ -25,7 +25,7 @@
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,14 +124,48 @@ class Steps:
             return replace(made, data=x.data[kept])
         return self.put("slice", node, [x], made, {"start": list(start), "size": list(size)})
 
+    def strided(
+        self, node: Node, x: Tensor, start: Sequence[int], size: Sequence[int], by: Sequence[int]
+    ) -> Tensor:
+        """`size` elements of a tensor along each axis, from `start` on, `by` steps apart."""
+        ends = zip(size, by, start, x.shape, strict=True)
+        x = self.part(node, x, start, [min(n * s, b - a) for n, s, a, b in ends])
+        for axis in (a for a, s in enumerate(by) if s > 1):  # the first of every s is kept
+            n, rest = size[axis], math.prod(x.shape[axis + 1 :])
+            more = n * by[axis] - x.shape[axis]
+            x = self.padded(node, x, [(0, more * (a == axis)) for a in range(len(size))], x.zero)
+            shape = [*x.shape[:axis], n, *x.shape[axis + 1 :]]
+            before = math.prod(shape[:axis])
+            x = self.reshaped(node, x, (before, n, by[axis] * rest))
+            x = self.reshaped(node, self.part(node, x, [0, 0, 0], [before, n, rest]), shape)
+        return x
+
+    def padded(
+        self, node: Node, x: Tensor, padding: Iterable[Sequence[int]], value: int = 0
+    ) -> Tensor:
+        """A tensor with these elements more, or fewer, at both ends of each axis."""
+        sides = [(int(a), int(b)) for a, b in padding]
+        kept = [n + min(0, a) + min(0, b) for n, (a, b) in zip(x.shape, sides, strict=True)]
+        x = self.part(node, x, [max(0, -a) for a, _ in sides], kept)
+        pairs = [(max(0, a), max(0, b)) for a, b in sides]
+        if not any(map(any, pairs)):
+            return x
+        made = self.fresh(x, [n + a + b for n, (a, b) in zip(x.shape, pairs, strict=True)])
+        return self.put("pad", node, [x], made, {"padding": pairs, "value": value})
+
     def onto(self, node: Node, made: Tensor, order: Sequence[int]) -> None:
         """Names a value as the node's result, with its axes in the node's order."""
         if list(order) != list(range(len(order))):
             self.put("transpose", node, [made], node.output, {"permutation": list(order)})
-        elif made.shape != node.output.shape:
-            self.put("reshape", node, [made], node.output)
-        else:  # the last step made it: it takes the name
-            self.steps.append(replace(self.steps.pop(), output=node.output))
+        else:
+            self.named(node, made, node.output)
+
+    def named(self, node: Node, made: Tensor, output: Tensor) -> None:
+        """Names a value, in the shape of the name: the last step takes it, if that made it."""
+        if made.shape == output.shape and self.steps and self.steps[-1].output is made:
+            self.steps.append(replace(self.steps.pop(), output=output))
+        else:
+            self.put("reshape", node, [made], output)
 
     def _same(self, node: Node) -> None:
         """A step on elements alike; the axes that its numbers differ by come last, as one."""

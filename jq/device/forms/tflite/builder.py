@@ -27,7 +27,7 @@ _TYPES = {
     "convert": ({"bool", "int8", "uint8", "int16", "int32"},),
     "gather_rows": ({*CODES, "int32"},),
     **dict.fromkeys(("integer_add", "integer_subtract"), ({"int32"},)),
-    **dict.fromkeys(("maximum", "minimum", "max", "min"), ({"int32"},)),
+    **dict.fromkeys(("maximum", "minimum", "max", "min", "pad"), ({"int32"},)),
 }
 
 

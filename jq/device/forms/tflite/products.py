@@ -82,8 +82,6 @@ class Products(Builder):
         """Every window, then what is cut off."""
         x, w = step.inputs
         stride, cut = step.attributes["stride"], step.attributes["out_padding"]
-        if np.max(cut) > 0:
-            raise self.lacking("a transposed convolution with more than its windows")
         sizes = [
             (n - 1) * s + k for n, s, k in zip(x.shape[1:3], stride, w.shape[1:3], strict=True)
         ]

@@ -29,12 +29,9 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 }
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(jnp, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
+    **{name: getattr(jnp, name.lower()) for name in ("Add", "Equal", "Greater", "Less")},
     **{f"Bitwise{n}": getattr(jnp, f"bitwise_{n.lower()}") for n in ("And", "Or", "Xor")},
-    "Add": jnp.add,
-    "Equal": jnp.equal,
-    "Greater": jnp.greater,
     "GreaterOrEqual": jnp.greater_equal,
-    "Less": jnp.less,
     "LessOrEqual": jnp.less_equal,
     "Mul": jnp.multiply,
     "Sub": jnp.subtract,
