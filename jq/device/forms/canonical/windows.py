@@ -89,8 +89,8 @@ class Windows(Steps):
             )
             parts.append(self.fresh(made, (*made.shape[:3], o)))
             mine = {k: v if v.size == 1 else v[own] for k, v in numbers.items()}
-            given = {"inputs": (part, filters), "output": parts[-1], "numbers": mine}
-            self._windows(node, replace(step, **given), spread, 1)
+            own_step = replace(step, inputs=(part, filters), output=parts[-1], numbers=mine)
+            self._windows(node, own_step, spread, 1)
         self.put("concatenate", node, parts, made, {"axis": 3})
 
     def _transposed_windows(self, node: Node, step: Simple, spread: list[int]) -> None:
