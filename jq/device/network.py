@@ -52,6 +52,12 @@ class Tensor:
         """The zero point, where there is one for the whole tensor."""
         return 0 if self.zero_point is None else int(self.zero_point.reshape(-1)[0])
 
+    @property
+    def largest(self) -> int:
+        """The largest magnitude that a code has less the zero point."""
+        ends = np.iinfo(self.dtype)
+        return int(max(ends.max - self.zero, self.zero - ends.min))
+
 
 @dataclass(frozen=True)
 class Node:

@@ -33,7 +33,7 @@ DATA_HINT = (
 
 @dataclass(frozen=True)
 class Job:
-    """A traced model with its pipeline and target: what every stage after tracing needs.
+    """A traced model with its pipeline and target.
 
     Attributes:
         program: prepared: the float passes have run.

@@ -168,19 +168,24 @@ def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Arra
 
     From one table where that is small: right to half a unit. Else a product of two, of the high and
     the low bits of `below`: right to 1.5 units."""
-    k = exponential_bits(terms)
+    low_bits, high, low = exponential_tables(step, exponential_bits(terms))
+    index = clip(ops, ops.shift_right_signed(below, low_bits), 0, len(high) - 1)
+    e = _looked_up(ops, high, index)
+    if not low_bits:
+        return e
+    rest = ops.bit_and(below, (1 << low_bits) - 1)
+    product = ops.mul(e, _looked_up(ops, low, rest))
+    return rounding_right_shift(ops, product, 30)
+
+
+def exponential_tables(step: float, k: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """How many low bits a table of their own has (0 where one table is small), the table of the
+    others, in units of 2^-k, and that of the low ones, in units of 2^-30."""
     count = math.ceil((k + 1) * math.log(2) / step) + 2  # from there on it is 0
     low_bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
     size = (count >> low_bits) + 2
     high = np.rint(2.0**k * np.exp(-step * (np.arange(size) * 2.0**low_bits)))
-    index = clip(ops, ops.shift_right_signed(below, low_bits), 0, size - 1)
-    e = _looked_up(ops, high, index)
-    if not low_bits:
-        return e
-    low = np.rint(2.0**30 * np.exp(-step * np.arange(1 << low_bits)))
-    rest = ops.bit_and(below, (1 << low_bits) - 1)
-    product = ops.mul(e, _looked_up(ops, low, rest))
-    return rounding_right_shift(ops, product, 30)
+    return low_bits, high, np.rint(2.0**30 * np.exp(-step * np.arange(1 << low_bits)))
 
 
 def _looked_up(ops: IntegerOps, table: np.ndarray, index: Array) -> Array:

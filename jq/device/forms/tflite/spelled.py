@@ -91,7 +91,7 @@ class Spelled(Products):
         at, unit = (given[k].reshape(()).item() for k in ("axis", "step"))
         rows = math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])
         terms = [
-            functions.in_units(ops, self.centered(x, rows), _largest(x), float(by), self.spelled)
+            functions.in_units(ops, self.centered(x, rows), x.largest, float(by), self.spelled)
             for x, by in zip(step.inputs, given["by"].reshape(-1), strict=True)
         ]
         x = clip(ops, reduce(ops.add, terms), -functions.WIDE, functions.WIDE)
@@ -166,7 +166,7 @@ class Spelled(Products):
         ops = self.ops
         a, b = (ops.convert(self.centered(x, x.shape), np.float32) for x in step.inputs)
         (batch, m, k), n = a.shape, b.shape[2]
-        at_once = (1 << DIGITS) // math.prod(map(_largest, step.inputs))
+        at_once = (1 << DIGITS) // math.prod(x.largest for x in step.inputs)
         parts = []
         for start in range(0, k, at_once):
             size = min(at_once, k - start)
@@ -175,8 +175,3 @@ class Spelled(Products):
             made = ops.op("BATCH_MATMUL", x, y, shape=[batch, m, n], adj_x=False, adj_y=False)
             parts.append(ops.convert(made, np.int32))
         self.finished(step, reduce(ops.add, parts))
-
-
-def _largest(x: Tensor) -> int:
-    ends = np.iinfo(x.dtype)
-    return int(max(ends.max - x.zero, x.zero - ends.min))

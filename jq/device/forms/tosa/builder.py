@@ -121,10 +121,8 @@ class Builder:
 
     def wide(self, x: Tensor, bits: int = 0) -> str:
         """`(x - zero point) << bits` as int32."""
-        ends = np.iinfo(x.dtype)
-        largest = max(ends.max - x.zero, x.zero - ends.min)
         # RESCALE by 2^bits takes values below 2^(29 - bits) alone.
-        fits, shape = largest < 1 << (29 - bits), (x.shape, "int32")
+        fits, shape = x.largest < 1 << (29 - bits), (x.shape, "int32")
         if fits and (x.dtype == "int8" or x.zero == 0):
             zeros = x.zero, 0
             return self.rescale(self.of(x), x.dtype, x.shape, np.array([2.0**bits]), shape, zeros)

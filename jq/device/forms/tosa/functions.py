@@ -16,7 +16,7 @@ from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa.builder import WHOLE, Builder
 from jq.device.forms.tosa.int32 import Int32, inverse, looked_up, normalized, root, squares
 from jq.device.network import Tensor
-from jq.formats.integer_functions import TABLE_LIMIT, WIDE, exponential_bits
+from jq.formats.integer_functions import WIDE, exponential_bits, exponential_tables
 from jq.frontends.tosa.schema import PROPAGATE
 
 
@@ -110,8 +110,8 @@ def _scores(b: Builder, step: Simple) -> Int32:
     """The sum of scores and masks in units of softmax."""
     terms, largest = list[Int32](), 0.0
     for x, by in zip(step.inputs, step.numbers["by"].reshape(-1), strict=True):
-        ends, name = np.iinfo(x.dtype), b.wide(x)
-        largest += max(ends.max - x.zero, x.zero - ends.min) * by
+        name = b.wide(x)
+        largest += x.largest * by
         if by != 1:
             name = b.rescale(name, "int32", x.shape, np.array([by]), (x.shape, "int32"))
         terms.append(Int32(b, name, x.shape))
@@ -126,14 +126,10 @@ def _scores(b: Builder, step: Simple) -> Int32:
 
 def _exponentials(below: Int32, unit: float, k: int) -> Int32:
     """`jq.formats.integer_functions.exponentials`."""
-    count = math.ceil((k + 1) * math.log(2) / unit) + 2
-    bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
-    size = (count >> bits) + 2
-    high = np.rint(2.0**k * np.exp(-unit * (np.arange(size) * 2.0**bits)))
-    index = (below >> bits).of("MINIMUM", size - 1, nan_mode=PROPAGATE)
+    bits, high, low = exponential_tables(unit, k)
+    index = (below >> bits).of("MINIMUM", len(high) - 1, nan_mode=PROPAGATE)
     found = looked_up(high, index)
     if bits:
-        low = np.rint(2.0**30 * np.exp(-unit * np.arange(1 << bits)))
         found = found.times(looked_up(low, below & ((1 << bits) - 1)), 30)
     return found
 
@@ -146,13 +142,13 @@ def normalization(b: Builder, step: Simple) -> None:
     unit, widest = float(given["step"].reshape(())), int(ends.max) - int(ends.min)
     if n**3 * widest**2 >= 1 << 63:
         raise UserError(f"normalization of rows of {n} has no form in TOSA", op=step.name)
-    c, largest = Int32(b, b.wide(x), x.shape), max(ends.max - x.zero, x.zero - ends.min)
+    c, largest = Int32(b, b.wide(x), x.shape), x.largest
     if given["center"]:
         c = c.times(n) - c.along("REDUCE_SUM", axis)
         unit, largest = unit / n, n * widest
     small = max(1, min(round(n * float(given["epsilon"].reshape(())) / unit**2), 1 << 58))
     size = c.of("ABS")
-    high, low, half = normalized(*squares(size, int(largest).bit_length(), axis, small))
+    high, low, half = normalized(*squares(size, largest.bit_length(), axis, small))
     found = (size << half).times(inverse(root(high, low), 30), 31)
     signed = (c >= 0).choose(found, found.full(0) - found)
     factor = given["gamma"].reshape(-1) * math.sqrt(n) * 2.0**-30 / out.scale
@@ -166,8 +162,7 @@ def quotient(b: Builder, step: Simple) -> None:
     bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
     over, under = (Int32(b, b.wide(t), t.shape) for t in (x, y))
     size, by = over.of("ABS"), under.of("ABS").of("MAXIMUM", 1, nan_mode=PROPAGATE)
-    ends = np.iinfo(x.dtype)
-    highest, end = int(max(ends.max - x.zero, x.zero - ends.min)).bit_length(), (1 << 31) - 1
+    highest, end = x.largest.bit_length(), (1 << 31) - 1
     rest, found = size.full(0), size.full(0)
     for at in range(highest - 1, -1 - int(bits), -1):
         rest = (rest << 1) + ((size >> at) & 1) if at >= 0 else rest << 1
