@@ -13,8 +13,9 @@ from jq.frontends.checkpoints import unpacked_tensors
 from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
+from jq.language.decoder.architectures._base import SWITCHED
 from jq.language.decoder.config import Config, numbers
-from jq.language.decoder.names import Leaf, add_scales, parameter_tree
+from jq.language.decoder.names import Leaf, add_scales, expanded, parameter_tree
 from jq.language.decoder.products import ACTIVATIONS
 from jq.language.decoder.reading import Reader
 from jq.language.decoder.text import (
@@ -22,6 +23,7 @@ from jq.language.decoder.text import (
     of_heads_together,
     text_of,
     with_later_names,
+    with_positions,
     with_wide_heads,
 )
 
@@ -29,6 +31,7 @@ _BOTH = "use_bidirectional_attention"
 # What old checkpoints hold and the config gives, and parts for multi-token prediction (MTP).
 _UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*|.*\.att[a-z]+\.(masked_)?bias")
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
+_OFF = ("softcapping", "is_causal", "norm_topk_prob", "rope_interleave")
 _ORIGINAL = "original_max_position_embeddings"
 _TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
 # By their names, ours.
@@ -60,6 +63,11 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     if reader.value("tie_word_embeddings") and not apart:
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
+    off = re.compile("|".join(of for n, of in SWITCHED.items() if not known.on(n, reader.values)))
+    ours = dict(expanded(known.names.hugging_face, config))
+    named = {n: re.sub(r"^layers/\d+/", "", ours.get(n, "?")) for n in tensors}
+    # What the config turns off is not read, as in `transformers`.
+    tensors = {name: t for name, t in tensors.items() if not off.fullmatch(named[name])}
     tree = parameter_tree(config, reader.form, tensors, str(folder))
     if known.scales:
         with numbers(reader.wrong):
@@ -77,7 +85,10 @@ def _reader(folder: Path) -> "_Reader":
     values = with_wide_heads(with_later_names(text_of(json_object(path))))
     possible = {t: each for each in Architecture.registry.values() for t in each.model_types}
     kind = check_known("model type", values.get("model_type"), sorted(possible), location=str(path))
-    return _Reader(possible[kind], str(path), values)
+    known = possible[kind]
+    own, local = (known.default(kind, key) for key in ("rope_parameters", "local_base"))
+    values = with_positions(values, own or {}, bool(local or known.local_base), str(path))
+    return _Reader(known, str(path), values)
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,14 +116,12 @@ class _Reader(Reader):
     def value(self, key: str) -> Any:
         """The value of the whole, its positions, or the architecture; where there is one for each
         layer, the widest, or what is the same in all of them."""
-        given = (self.values.get(place) for place in ("rope_parameters", "rope_scaling"))
-        places = [self.values, *(place for place in given if isinstance(place, dict))]
+        places = [self.values, self.values["rope_parameters"]]
         names = (key,) if key != "num_experts" else self.known.experts
         found = [place[name] for place in places for name in names if place.get(name) is not None]
-        if not found and key in self.values and key.endswith(("softcapping", "is_causal")):
+        if not found and key in self.values and key.endswith(_OFF):
             return 0  # an explicit null turns it off
-        defaults = self.known.defaults | self.known.of_type.get(self.values["model_type"], {})
-        value: Any = found[0] if found else defaults.get(key)
+        value: Any = found[0] if found else self.known.default(self.values["model_type"], key)
         if isinstance(value, list) and key == "num_experts_per_tok" and len({*value}) == 1:
             return value[0]
         widest = isinstance(value, list) and key.endswith("intermediate_size")
@@ -120,6 +129,8 @@ class _Reader(Reader):
 
     def _config(self) -> Config:
         found = super()._config()
+        if self.known.on("norms", self.values):
+            found = replace(found, own=(*found.own, ("normed_heads", True)))
         for key, possible in self.known.only.items():
             value, alone = self.values.get(key), self.values.get("n_group") == 1
             if key == "topk_method" and alone:  # all methods choose from one group alike
@@ -209,23 +220,14 @@ class _Reader(Reader):
         return ours
 
     def ropes(self, dims: int, wide: int) -> dict[str, rope.Rope]:
-        given: Any = self.values.get("rope_parameters") or {}
-        scaling = self.values.get("rope_scaling") or {}
-        if not isinstance(given, dict) or not isinstance(scaling, dict):
-            raise self.wrong("rope_parameters or rope_scaling are not as they should be")
-        base = self.get("rope_theta", 10000.0)
-        if "full_attention" in given:
+        given, base = self.values["rope_parameters"], self.get("rope_theta", 10000.0)
+        if local := self.known.local_base or self.value("local_base"):
+            own = self.get("rope_local_base_freq", local)
             full, local = given["full_attention"], given["sliding_attention"]
-            return {"all": self._rope(full, base, wide), "local": self._rope(local, base, dims)}
+            return {"all": self._rope(full, base, wide), "local": self._rope(local, own, dims)}
         own = self.values.get(_ORIGINAL, self.known.defaults.get(_ORIGINAL))
         said = {} if own is None else {_ORIGINAL: own}  # it counts before that of the positions
-        found = {"all": self._rope({**(given or scaling), **said}, base, dims)}
-        if self.known.plain_windows:
-            found["local"] = self._rope({**given, "rope_type": "default"}, base, dims)
-        elif self.known.local_base:
-            base = self.get("rope_local_base_freq", self.known.local_base)
-            found["local"] = rope.plain(base, dims)
-        return found
+        return {"all": self._rope({**given, **said}, base, dims)}
 
     def _rope(self, given: Mapping[str, Any], base: float, head: int) -> rope.Rope:
         inner = replace(self, values={**self.values, **given})
@@ -235,7 +237,7 @@ class _Reader(Reader):
         dims = head if whole else int(head * inner.get("partial_rotary_factor", 1.0))
         if "rotary_dim" in self.known.defaults:
             dims = inner.size("rotary_dim", least=0) or dims
-        base = inner.get("rope_theta", base)
+        base = inner.get("rope_theta", base) if given.get("rope_theta") else base
         if kind == "dynamic" and "alpha" in self.known.defaults and (alpha := inner.get("alpha")):
             base *= alpha ** (dims / (dims - 2))  # whatever the context is (Hunyuan)
         if kind == "proportional":  # the first pairs of the whole head; the others stay

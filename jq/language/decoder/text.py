@@ -79,6 +79,23 @@ def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **heads, "global_head_dim": first.get("head_dim")}
 
 
+def with_positions(
+    values: dict[str, Any], default: dict[str, Any], apart: bool, where: str
+) -> dict[str, Any]:
+    """A config with all it says of positions as `rope_parameters`, before which `rope_scaling` of
+    old files counts: by kinds of layers where those have positions `apart`."""
+    given, scaling = values.get("rope_parameters"), values.get("rope_scaling") or {}
+    given = default if given is None else given
+    kinds = ("full_attention", "sliding_attention") if apart else ()
+    parts = [given.get(kind) or {} for kind in kinds] if isinstance(given, dict) else []
+    if not all(isinstance(part, dict) for part in (given, scaling, *parts)):
+        what = "rope_parameters or rope_scaling are not as they should be"
+        raise UserError(f"the file describes no known model: {what}", location=where)
+    if apart:
+        given, scaling = dict(zip(kinds, (parts[0] | scaling, parts[1]), strict=True)), {}
+    return {**values, "rope_parameters": scaling or given}
+
+
 def of_heads_together(held: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """Norms of each head, `norms.0.weight` and so on, as one tensor [heads, head]."""
     found: dict[str, np.ndarray] = {}

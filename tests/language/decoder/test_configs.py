@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 from pathlib import Path
 
@@ -143,6 +144,86 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(tmp_path, kind):
         (tmp_path / "config.json").write_text(json.dumps(values))
         found.append(read_config(tmp_path))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "tensors"),
+    [
+        ("llama-biases", {"attention_bias": False}, "attention/(query|key|value|output)/bias"),
+        ("llama-biases", {"mlp_bias": None}, "mlp/(gate|up|down)/bias"),
+        ("phi-heads", {"qk_layernorm": False}, "attention/(query|key)_norm/.*"),
+        ("cohere", {"use_qk_norm": None}, "attention/(query|key)_norm/weight"),
+        ("gpt-neox", {"attention_bias": False}, "attention/(qkv|output)/bias"),
+    ],
+)
+def test_tensors_that_the_config_turns_off_are_not_read(tmp_path, case, change, tensors):
+    """`transformers` makes the model without them."""
+    folder = write_folder(case, tmp_path / "model")
+    before = flat(load_decoder(folder).params["layers"]["1"])
+    values = CASES[case]["config"] | change
+    (folder / "config.json").write_text(json.dumps(values))
+    off = {name for name in before if re.fullmatch(tensors, name)}
+    assert off and flat(load_decoder(folder).params["layers"]["1"]) == before - off
+
+
+def flat(node, path=""):
+    if not isinstance(node, dict):
+        return {path}
+    return {n for k, v in node.items() for n in flat(v, f"{path}/{k}" if path else k)}
+
+
+def test_norms_of_heads_that_are_missing(tmp_path):
+    path = write_folder("qwen3", tmp_path / "model") / "model.safetensors"
+    save_file({n: a for n, a in load_file(path).items() if "k_norm" not in n}, path)
+    with pytest.raises(UserError, match="attention/key_norm are missing"):
+        load_decoder(path.parent)
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "truncate": False}
+YARN |= {"original_max_position_embeddings": 4096}
+OF_MINISTRAL = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "mscale": 1.0}
+OF_MINISTRAL |= {"original_max_position_embeddings": 16384, "mscale_all_dim": 1.0}
+OF_MINISTRAL |= {"llama_4_scaling_beta": 0.1}
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+
+
+def halves(theta, local, **full):
+    parts = {"full_attention": {"rope_type": "default", "rope_theta": theta, **full}}
+    return parts | {"sliding_attention": {"rope_type": "default", "rope_theta": local}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "short", "whole"),
+    [
+        ("gpt_oss", {}, YARN),
+        ("gpt_oss", {"rope_theta": 300.0}, YARN | {"rope_theta": 300.0}),
+        ("ministral3", {}, OF_MINISTRAL),
+        ("ministral3", {"rope_theta": 300.0}, OF_MINISTRAL),
+        ("olmo3", {}, halves(5e5, 5e5)),
+        ("olmo3", {"rope_theta": 300.0}, halves(300.0, 5e5)),
+        ("olmo3", {"rope_theta": 300.0, "rope_scaling": LINEAR}, halves(300.0, 5e5, **LINEAR)),
+        ("olmo3", {"rope_parameters": LINEAR}, halves(5e5, 5e5)),
+        ("gemma3_text", {"rope_parameters": LINEAR}, halves(1e6, 1e4)),
+        (
+            "llama",
+            {"rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default"}},
+            LINEAR | {"rope_theta": 1e4},
+        ),
+    ],
+)
+def test_positions_that_a_config_leaves_out(tmp_path, kind, short, whole):
+    """As the config classes of `transformers` complete them."""
+    changes = {"sliding_window": 3, **short}
+    found = config_of(tmp_path, kind, changes)
+    assert found == config_of(tmp_path, kind, {"sliding_window": 3, "rope_parameters": whole})
+    if kind == "gpt_oss":
+        assert dict(found.ropes)["all"].scale == pytest.approx(0.1 * np.log(32) + 1)
+
+
+def test_shares_whose_key_is_null_are_as_they_are(tmp_path):
+    for value, want in ((None, False), (True, True)):
+        given = LATENT | {"n_routed_experts": 4, "num_experts_per_tok": 1, "norm_topk_prob": value}
+        assert config_of(tmp_path, "deepseek_v3", given).normal_shares is want
 
 
 def test_a_factor_of_yarn_may_follow_from_the_contexts(tmp_path):

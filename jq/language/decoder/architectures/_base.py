@@ -5,7 +5,7 @@ which the tests compare names and logits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -50,6 +50,18 @@ KEYS = {
     "normal_shares": Key(lambda get: True, SHARES.gguf, True),
 }
 
+# Tensors of folders that a config turns on or off, and, where an architecture does not say
+# otherwise, the key and what its absence means.
+SWITCHED = {
+    "attention": r"(attention|latent)/(query|key|value|qkv|output|query_down|kv_down)/bias",
+    "mlp": r"mlp/(.*/)?(gate|up|gate_up|down)/bias",
+    "norms": r"attention/(query|key)_norm/.*",
+    "head": r"head/bias",
+}
+Switch = tuple[str, bool]
+NEVER, ALWAYS = ("", False), ("", True)
+SWITCHES = {"attention": ("attention_bias", False), "mlp": ("mlp_bias", False)}
+
 INTERVAL = "full_attention_interval"
 Windows = tuple[str, int | None]
 FULL: Windows = ("none", None)
@@ -74,6 +86,7 @@ class Architecture:
         positions: which layers turn queries and keys: "all"; "none"; "windows", those with a
             window; "windowed", likewise where windows have a size; "listed", by `no_rope_layers`
             or but each 4th; "asked", where a file says so.
+        switches: by group of `SWITCHED` the key that turns it on, and what its absence means.
         only: keys of a `config.json` of which other values are refused.
         scales: products of ours of which what comes in and what goes out is multiplied, and by
             what, of a `config.json`.
@@ -92,6 +105,7 @@ class Architecture:
     own: dict[str, Any] = field(default_factory=dict)
     mixers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     positions: str = "all"
+    switches: dict[str, Switch] = field(default_factory=dict)
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     yarn_scale: float | None = None  # see `yarn`; of GGUF files
     swapped: tuple[str, ...] = ()  # names of ours that safetensors hold as [in, out]
@@ -102,15 +116,25 @@ class Architecture:
     global_every: int = 0  # where windows alternate, each such layer has none; 0: all are alike
     local_base: float = 0.0  # of rotary positions of layers with a window; 0: as of the others
     plain_windows: bool = False  # positions of layers with a window are not scaled
-    defaults: dict[str, float] = field(default_factory=dict)
-    of_type: dict[str, dict[str, float]] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
+    of_type: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         register(Architecture.registry, "architecture", self.name, self)
 
+    def default(self, model_type: str, key: str) -> Any:
+        """What a model type says of a key that is not in its file."""
+        return (self.defaults | self.of_type.get(model_type, {})).get(key)
+
+    def on(self, group: str, values: Mapping[str, Any]) -> bool:
+        """True where the values of a config turn on the tensors of a group."""
+        key, absent = (SWITCHES | self.switches).get(group, NEVER)
+        own = self.default(values["model_type"], key)
+        return bool(values.get(key, absent if own is None else own))
+
     def like(self, name: str, types: dict[str, Windows], **changes: Any) -> Architecture:
-        """Another one, like this but for the changes; `types` are its model types, and keys and
-        defaults are added to those of this one."""
-        for field_ in ("keys", "defaults"):
+        """Another one, like this but for the changes; `types` are its model types, and keys,
+        defaults and switches are added to those of this one."""
+        for field_ in ("keys", "defaults", "switches"):
             changes[field_] = getattr(self, field_) | changes.get(field_, {})
         return replace(self, name=name, model_types=types, **changes)

@@ -1,6 +1,7 @@
 """GPT 2 and models after it, whose norms take the mean away and whose feed-forward layers have no
 gate: with learned positions, or with rotary ones and blocks side by side."""
 
+from jq.language.decoder.architectures import _base as base
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, LAYER, Architecture, Key, fixed
 
@@ -22,6 +23,7 @@ _GPT2 = Architecture(
         "inner": Key(lambda get: 4 * get("hidden_size"), lambda get: None),  # where none is said
     },
     positions="none",
+    switches=dict.fromkeys(("attention", "mlp"), base.ALWAYS),
     only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
     swapped=("attention/qkv", "attention/output", "mlp/up", "mlp/down"),
     defaults={"tie_word_embeddings": True},
@@ -44,7 +46,9 @@ _GPT2.like(
         _LAST.format("final_layer_norm", "embed_tokens"),
     )._replace(gguf={}),
     own=_PLAIN | {"unused_positions": 2},
-    only={"do_layer_norm_before": (True,), "_remove_final_layer_norm": (False,)},
+    switches=dict.fromkeys(("attention", "mlp"), ("enable_bias", True)),
+    only={"do_layer_norm_before": (True,), "_remove_final_layer_norm": (False,)}
+    | {"layer_norm_elementwise_affine": (True,)},
     swapped=(),
 )
 _SIDE = Key("use_parallel_residual", "use_parallel_residual", True)
@@ -58,6 +62,7 @@ Architecture(
         _LAST.format("final_layer_norm", "embed_in"),
     ),
     own=_PLAIN | {"two_norms": True},
+    switches={"attention": ("attention_bias", True), "mlp": base.ALWAYS},
     keys={"epsilon": LAYER, "parallel": _SIDE, "heads_together": fixed(True, False)},
     defaults={"partial_rotary_factor": 0.25},
 )

@@ -2,11 +2,16 @@
 
 from math import sqrt
 
+from jq.language.decoder.architectures import _base as base
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, KEYS, SHARES, Architecture, Key, fixed
 
 _THETA = {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
 _SLOW = {"rms_norm_eps": 1e-5, "rope_theta": 500000.0}
+_YARN = {"rope_theta": 1e6, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1}
+_ORIGINAL = "original_max_position_embeddings"
+_YARN |= {_ORIGINAL: 16384, "factor": 16.0}
+_NORMED = {"norms": base.ALWAYS}
 _LLAMA = Architecture(
     "llama",
     {"llama": FULL, "internlm3": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)},
@@ -18,11 +23,9 @@ _LLAMA.like(
     {"ministral3": ("all", None), "ministral": ("types", 4096)},
     keys={
         "heat": Key("llama_4_scaling_beta", "attention.temperature_scale", 0.0),
-        "heat_every": Key(
-            "original_max_position_embeddings", "rope.scaling.original_context_length", 16384
-        ),
+        "heat_every": Key(_ORIGINAL, "rope.scaling.original_context_length", 16384),
     },
-    of_type={"ministral3": _THETA},
+    of_type={"ministral3": {"rms_norm_eps": 1e-5, "rope_parameters": {"type": "yarn"} | _YARN}},
 )
 _LLAMA.like(
     "smollm3", {"smollm3": ("still", None)}, positions="listed", defaults={"rope_theta": 2e6}
@@ -70,9 +73,10 @@ _LLAMA.like(
 # Biases or norms of queries and keys are there where the file has them.
 # Positions of pictures differ in three directions; those of text do not.
 _QWEN2_VL = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
-_QWEN2 = Architecture("qwen2", {"qwen2": ("from", 4096)})
+_QWEN2 = Architecture("qwen2", {"qwen2": ("from", 4096)}, switches={"attention": base.ALWAYS})
 _QWEN2.like("qwen2vl", dict.fromkeys(_QWEN2_VL, ("from", 4096)), defaults=_THETA)
-_QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, defaults={"head_dim": 128})
+_WIDE = {"head_dim": 128}
+_QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, defaults=_WIDE, switches=_NORMED)
 _QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL}, defaults={"rope_theta": 500000.0})
 Architecture(
     "qwen2moe",
@@ -80,6 +84,7 @@ Architecture(
     experts=("num_experts",),
     names=names.ALL.but(names.EXPERTS, names.SHARED_EXPERT),
     keys={"normal_shares": SHARES._replace(default=False)},
+    switches={"attention": ("qkv_bias", True)},
 )
 _QWEN3_MOE = Architecture(
     "qwen3moe",
@@ -87,6 +92,7 @@ _QWEN3_MOE = Architecture(
     experts=(*_LOCAL, "num_experts"),
     names=names.ALL.but(names.EXPERTS),
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
+    switches=_NORMED,
 )
 _QWEN3_MOE.like(
     "qwen3vlmoe",
@@ -102,6 +108,7 @@ Architecture(
     {"olmoe": FULL},
     names=names.ALL.but(names.EXPERTS),
     own={"norms_of_all_heads": True},
+    switches=_NORMED,
     only={"clip_qkv": ()},
     keys={"normal_shares": SHARES._replace(default=False)},
     defaults={"rms_norm_eps": 1e-5},
@@ -112,10 +119,11 @@ _OLMO = Architecture(
     {"olmo2": FULL, "olmo3": ("types", 4096)},
     names=names.BEHIND,
     own={"norms_of_all_heads": True},
+    switches=_NORMED,
     global_every=4,
     plain_windows=True,
     defaults={"rms_norm_eps": 1e-5},
-    of_type={"olmo3": _SLOW},
+    of_type={"olmo3": _SLOW | {"local_base": 500000.0}},
 )
 # The same, but for a norm of each head; layers without a window do not turn.
 _OLMO.like(
@@ -137,11 +145,7 @@ Architecture(
     "phi3",
     {"phi3": ("all", None)},
     names=names.ALL.but(names.GATE_UP),
-    defaults={
-        "rms_norm_eps": 1e-5,
-        "partial_rotary_factor": 1.0,
-        "original_max_position_embeddings": 4096,
-    },
+    defaults={"rms_norm_eps": 1e-5, "partial_rotary_factor": 1.0, _ORIGINAL: 4096},
 )
 # Norms around each block, half of each head turned, neighbours together.
 _AROUND = "attention/norm_after=,post_self_attn_layernorm mlp/norm_after=,post_mlp_layernorm"
@@ -150,11 +154,12 @@ _GLM4 = Architecture(
     {"glm4": FULL},
     names=names.ALL.but(names.GATE_UP, _AROUND),
     own={"pairs": "neighbours"},
+    switches={"attention": ("attention_bias", True)},
     defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
 )
 _GLM = _GLM4.like("glm", {"glm": FULL}, names=names.ALL._replace(gguf={}))
 _WHOLE = {"rms_norm_eps": 1e-8, "partial_rotary_factor": 1.0, "rope_theta": 100000.0}
-_GLM.like("helium", {"helium": FULL}, defaults=_WHOLE)
+_GLM.like("helium", {"helium": FULL}, defaults=_WHOLE, switches=base.SWITCHES)
 # Chunks in three of four layers, and in the fourth queries that grow with the position and do not
 # turn; experts, in some layers, of which a token takes one, and one that all take.
 Architecture(
@@ -188,6 +193,7 @@ Architecture(
     "seed_oss",
     {"seed_oss": FULL},
     names=names.ALL.but(names.NORM_BETWEEN),
+    switches={"attention": ("attention_bias", True)},
     defaults={"head_dim": 128},
 )
 # gpt-oss: heads with sinks, experts with biases and a gate of their own.
@@ -206,9 +212,11 @@ Architecture(
     ),
     swapped=names.STACKS,
     own={"sinks": True},
+    switches={"attention": ("attention_bias", True), "mlp": base.ALWAYS},
     only={"swiglu_alpha": (1.702,), "swiglu_limit": (7.0,)},
     keys={"gates_alternate": fixed(True, False)},
     global_every=2,
     truncates=False,
-    defaults={"rms_norm_eps": 1e-5, "head_dim": 64, "rope_theta": 150000.0},
+    defaults={"rms_norm_eps": 1e-5, "head_dim": 64, "rope_theta": 150000.0}
+    | {"rope_parameters": {"type": "yarn", "factor": 32.0, "truncate": False, _ORIGINAL: 4096}},
 )

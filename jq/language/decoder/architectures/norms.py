@@ -5,6 +5,7 @@ from math import sqrt
 from statistics import NormalDist
 from typing import Any
 
+from jq.language.decoder.architectures import _base as base
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, LAYER, Architecture, Get, Key, fixed
 
@@ -69,6 +70,7 @@ _GEMMA2.like(
     },
     global_every=6,
     local_base=10000.0,
+    switches={"norms": base.ALWAYS},
     defaults=_SIZES,  # which models that see as well leave out
 )
 _PER_LAYER = names.ALL.but(
@@ -92,6 +94,7 @@ Architecture(
     activation_key="hidden_activation",
     names=_PER_LAYER.but("scalar=layer_output_scale, scalar/weight:,layer_scalar"),
     local_base=10000.0,
+    switches={"norms": base.ALWAYS},
     global_every=6,
     only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision", False)},
     mixers={"sliding_attention": ("attention",), "full_attention": ("wide_attention",)},
@@ -129,6 +132,7 @@ Architecture(
     ),
     only={"altup_active_idx": (0,), "altup_correct_scale": (True,)},
     local_base=10000.0,
+    switches={"norms": base.ALWAYS},
     global_every=5,
     keys=_SHARING
     | {
@@ -157,6 +161,8 @@ Architecture(
     ),
     keys={"epsilon": LAYER},
     own={"norm": "layer", "parallel": True, "gated": False},
+    switches=dict.fromkeys(("attention", "mlp"), base.ALWAYS)
+    | {"head": base.ALWAYS, "norms": ("qk_layernorm", False)},
     defaults={"partial_rotary_factor": 0.5},
 )
 Architecture(
@@ -168,6 +174,7 @@ Architecture(
         "parallel": Key("use_parallel_residual", "use_parallel_residual", False),
     },
     own={"norm": "layer", "norms_by_head": True},
+    switches={"attention": ("use_qkv_bias", False), "norms": ("qk_layernorm", False)},
     defaults={"partial_rotary_factor": 0.25},
 )
 Architecture(
@@ -176,6 +183,7 @@ Architecture(
     activation="gelu_tanh",
     names=names.ALL.but("mlp/gate=-,- mlp/up=,mlp.c_fc mlp/down=,mlp.c_proj"),
     keys={"epsilon": Key("norm_epsilon", LAYER.gguf, 1e-5)},
+    switches=dict.fromkeys(("attention", "mlp"), ("use_bias", True)),
     own={"norm": "layer", "gated": False},
 )
 _NEMOTRON = Architecture(
@@ -193,6 +201,7 @@ _NEMOTRON.like(
     {"jais2": FULL},
     keys={"epsilon": LAYER},
     one_plus=False,
+    switches={"attention": ("attention_bias", True), "mlp": ("mlp_bias", True)},
     defaults={"partial_rotary_factor": 1.0},
 )
 _COHERE = Architecture(
@@ -201,6 +210,7 @@ _COHERE = Architecture(
     names=names.ALL.but("mlp/norm=-,-"),
     keys={"epsilon": LAYER, "logit_scale": Key("logit_scale", "logit_scale", 0.0625)},
     own={"norm": "layer", "parallel": True, "norms_by_head": True, "pairs": "neighbours"},
+    switches={"norms": ("use_qk_norm", False)},
     defaults=_TIED | {"rope_theta": 500000.0},
 )
 _COHERE.like(

@@ -100,6 +100,7 @@ _LFM2 = base.Architecture(
         names.gated("mlp", "feed_forward.", "w1 w3 w2"),
     ),
     mixers={"conv": ("convolution",)},
+    switches={"norms": base.ALWAYS},
     keys={
         "epsilon": base.Key("norm_eps", base.RMS, 1e-5),
         "width": base.Key("conv_L_cache", "shortconv.l_cache", 3),
@@ -141,6 +142,7 @@ _NEXT = base.Architecture(
     one_plus=True,
     mixers={"linear_attention": ("delta",)},
     own={"gated_heads": True},
+    switches={"norms": base.ALWAYS},
     keys={
         "normal_shares": base.SHARES,
         "delta_groups": base.Key("linear_num_key_heads", "ssm.group_count", 16),

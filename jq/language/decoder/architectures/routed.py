@@ -2,6 +2,7 @@
 their own and a preference, behind attention like Llama's: GLM 4.5, dots.llm1, Solar Open, K-EXAONE
 and MiniMax M2."""
 
+from jq.language.decoder.architectures import _base as base
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, SHARES, Architecture, Key, fixed
 
@@ -23,6 +24,7 @@ _GLM = Architecture(
     experts=("num_local_experts", "n_routed_experts"),
     names=_ROUTED.but(names.NORM_BETWEEN),
     keys=CHOSEN,
+    switches={"norms": ("use_qk_norm", False)},
     defaults={"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
 )
 # Whole heads turn. GGUF files of Solar Open are of `glm4moe`.
@@ -32,16 +34,19 @@ _DOTS = _GLM.like(
     "dots1",
     _KINDS,
     names=_ROUTED,
+    switches={"norms": ("use_qk_norm", True)},
     defaults=_WHOLE,
     of_type={
         "dots1": {"norm_topk_prob": 0},
-        "solar_open": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "head_dim": 128},
+        "solar_open": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "head_dim": 128}
+        | {"use_qk_norm": False},
     },
 )
 _DOTS.like(
     "exaone-moe",
     {"exaone_moe": ("types", 4096)},
     experts=("num_experts",),
+    switches={"norms": base.ALWAYS},
     names=_ROUTED.but("mlp/router/preference:,mlp.e_score_correction_bias"),
     positions="windowed",
     global_every=4,
@@ -54,6 +59,7 @@ _DOTS.like(
     experts=("num_local_experts", "num_experts"),
     names=names.ALL.but(_BIAS),
     own={"norms_of_all_heads": True},
+    switches={"norms": base.ALWAYS},
     defaults={"head_dim": 128, "rope_theta": 5e6, "rotary_dim": 0},
 )
 _ERNIE = Architecture(
@@ -63,6 +69,7 @@ _ERNIE = Architecture(
     names=_ROUTED.but("mlp/router/preference:,mlp.moe_statics.e_score_correction_bias"),
     own={"pairs": "neighbours"},
     only={"moe_norm_min": (1e-12,)},
+    switches=dict.fromkeys(("attention", "mlp", "head"), ("use_bias", False)),
     keys={"shared_experts": Key("moe_num_shared_experts", "expert_shared_count", 2)},
     defaults={"rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True},
 )
@@ -74,7 +81,8 @@ _HUNYUAN = Architecture(
         "attention/query_norm=,self_attn.query_layernorm",
         "attention/key_norm=,self_attn.key_layernorm",
     ),
-    own={"turned_first": True},
+    own={"turned_first": True, "normed_heads": True},
+    switches={"norms": base.ALWAYS},
     defaults={"rms_norm_eps": 1e-5, "alpha": 0.0},
 )
 _HUNYUAN.like(

@@ -159,7 +159,7 @@ def _shapes(config: Config, p: Any) -> dict[str, Shape]:
         if wide and "value" not in p:
             del sizes["value"]
         found |= {name: (size, config.hidden) for name, size in sizes.items()}
-    if "query_norm" in p or "key_norm" in p or config.get("turned_first"):
+    if "query_norm" in p or "key_norm" in p or config.get("normed_heads"):
         whole, apart = config.get("norms_of_all_heads"), config.get("norms_by_head")
         for name, heads in (("query_norm", config.heads), ("key_norm", config.kv_heads)):
             one = (heads, config.head) if apart else (config.head,)
