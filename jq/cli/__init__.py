@@ -25,13 +25,14 @@ def main() -> NoReturn:
         from jq.cli.app import main as run
 
         code = run()
-        if code == 130 and _arrived:  # the library that reads arguments takes all for interrupts
-            code = 128 + _arrived[-1]
-    except Terminated as ending:
-        code = 128 + ending.number
-    except KeyboardInterrupt:  # before or after the command, which reports its own
-        print("jaxq: interrupted", file=sys.stderr)
+    except KeyboardInterrupt:
         code = 130
+    if code == 130 and _arrived:  # the library that reads arguments takes all for interrupts
+        code = 128 + _arrived[-1]
+        from jq.cli.output import REPORTED
+
+        if not REPORTED:  # before or after the command, which reports its own
+            print(f"jaxq: {'interrupted' if code == 130 else 'terminated'}", file=sys.stderr)
     if sys.gettrace() or sys.getprofile():  # whoever watches wants to see the end
         raise SystemExit(code)
     _leave(code)

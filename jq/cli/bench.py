@@ -83,8 +83,6 @@ def run(
     from jq.base.system.files import check_file, check_new
 
     check_file(outputs)
-    if outputs.exists() and inputs.exists() and outputs.samefile(inputs):
-        raise UserError("the outputs would take the place of the inputs", location=str(outputs))
     with out.progress() as progress:
         progress("load", None)
         compiled = api.load(artifact, threads=threads, verify=verify, trust=trust)

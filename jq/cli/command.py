@@ -8,9 +8,12 @@ A command is a function `f(out, ...)` that returns the document for `--json`. `c
     name (<METAVAR>): help               an argument"""
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
@@ -25,6 +28,7 @@ from jq.cli.output import Output, report
 Command = TypeVar("Command", bound=Callable[..., Any])
 EMPTY: Mapping[str, Any] = {}
 COMMON = ("json", "quiet", "verbose", "debug")
+OUTPUTS = ("output", "outputs", "save_pipeline")
 LIMITS: dict[str, Any] = {"timeout": float | None, "max_memory": str | None}
 # The groups of options in the help of a command that has many.
 PANELS = {
@@ -67,6 +71,7 @@ def command(
                 _require_others(signature, arguments, needs)
                 if language:
                     _require_for(signature, arguments, *map(str.split, language))
+                _keep_inputs(arguments)
                 most = Limits(seconds, None if memory is None else parse_size(memory))
                 with out.active(), limited(most):
                     document = function(out, **arguments)
@@ -87,6 +92,16 @@ def command(
         return function
 
     return register
+
+
+def _keep_inputs(given: Mapping[str, Any]) -> None:
+    """Refuses an output that would take the place of an input, whatever is forced."""
+    outputs = [p for name in OUTPUTS if isinstance(p := given.get(name), Path) and p.is_file()]
+    inputs = (v if isinstance(v, list) else [v] for n, v in given.items() if n not in OUTPUTS)
+    for value in chain.from_iterable(inputs) if outputs else ():
+        path = Path(re.sub(r"(?<=[.]py):\w+$", "", f"{value}"))
+        if os.path.isfile(path) and any(map(path.samefile, outputs)):
+            raise UserError(f"the output would take the place of {path}", hint="name another file")
 
 
 def _require_for(

@@ -34,50 +34,8 @@ def _number(text: str) -> float | None:
 
 
 # Options that several commands share, as a docstring tells those of one (`jq.cli.command`).
-SHARED = f"""
-    model (<MODEL>): `package.module:name` or `file.py:name` (a jq.Model, or a function of no
-        arguments that returns one), a .mlir, .mlirbc, .jaxexport, .onnx, .tflite or .tosa file, or
-        a language model: a .gguf file or a folder of Hugging Face.
-    artifact (<DIR>): What `jaxq compile` wrote.
-    pipeline (-p NAME): A name, or a path to a .toml file.
-    target (-t NAME): A name, or a path to a .toml file.
-    settings (--set KEY=VALUE): A setting; may be given several times.
-    rules (--rule 'PATTERN: KEY=VALUE'): Settings for the ops whose name matches; the first match
-        wins. May be given several times.
-    calibration (FILE.npz): Calibration samples; the model's own by default.
-    ranges (FILE.json): Ranges that `jaxq calibrate` wrote.
-    allow_dynamic: Find ranges at run time where calibrated ones are asked for and there are no
-        data.
-    strict_encodings: Refuse a model that comes quantized in a way that cannot be kept (else a
-        warning).
-    inputs (IN.npz): Samples; the model's own evaluation set by default.
-    metric (NAME): accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db,
-        max_abs_error, or `file.py:name` of a function (outputs, labels). May be given several
-        times.
-    labels (FILE.npy): Labels of the samples; the model's own by default.
-    sizes (--size NAME=N): Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several
-        times. `compile` takes several values (NAME=1,8): one artifact, which chooses by its inputs.
-    values (--value NAME=V): Fixes an input of an ONNX or TFLite model (`sr=16000`); may be given
-        several times.
-    threads (N 1..{MOST_THREADS}): Worker threads.
-    sign (KEY): Sign the artifact with this Ed25519 private key.
-    verify (PUBKEY): The artifact must be signed with this key. May be given several times.
-    trust (any|verify): Must a key that you trust have signed the artifact?
-    iree_flags (--iree-flag FLAG): One more flag of IREE's compiler, `--iree-flag=--name=value`;
-        some start programs or write files. May be given several times.
-    jobs (-j N 1..): Processes here that share the work.
-    dask (tcp://HOST:PORT): Workers of a Dask scheduler share it.
-    ray (auto|ray://HOST:PORT): Workers of a Ray cluster share it.
-    force: Replace what an earlier run wrote there.
-    timeout (SECONDS): The longest that the compiler, or reading a file, may take; by default an
-        hour, or a minute and what the file's size adds.
-    max_memory (SIZE): The most memory that either may take, as 4G; by default all that there is, or
-        2 GiB and 16 times the file.
-    json: Print the result as one JSON document.
-    quiet (-q): No progress, no notes.
-    verbose (-v): More detail, and the warnings of libraries.
-    debug: Show the traceback of an error.
-"""
+_FILE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+SHARED = "\n" + _FILE.replace("{MOST_THREADS}", f"{MOST_THREADS}")
 COMPLETE = {
     "model": completion.models,
     "pipeline": completion.pipelines,

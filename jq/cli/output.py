@@ -178,6 +178,7 @@ def plain(value: Any) -> Any:
 # The end of a failure: one readable line on standard error, and the exit code.
 _LONGEST = 2000  # characters of an error
 USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
+REPORTED: list[int] = []  # the codes of errors that were printed
 
 
 def report(error: BaseException, debug: bool = False, writes: bool = False) -> int:
@@ -187,6 +188,7 @@ def report(error: BaseException, debug: bool = False, writes: bool = False) -> i
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (for Python's own flush at exit)
         return INTERNAL
     code, message = classify(error, writes)
+    REPORTED.append(code)
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     with suppress(OSError):  # a full disk, where the code alone says it

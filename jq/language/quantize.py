@@ -129,7 +129,7 @@ def pieces_of(
     room = max(1, min(PIECE, config.context) - len(tokenizer.first))
     starts = range(0, len(tokens) - room + 1, room)[:limit]
     if not starts:
-        told = f"the text has {len(tokens)} tokens, {room} are needed"
+        told = f"the text has {len(tokens)} of the {room} tokens that a piece of it needs"
         raise UserError(told, location=str(texts[0]))
     return [[*tokenizer.first, *tokens[i : i + room]] for i in starts]
 

@@ -1,7 +1,7 @@
 """Cost of a choice: the sum of what its options cost, and of what is not up to choice."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from jq.artifact.description import float_weights
-from jq.base.errors import check_known
+from jq.base.errors import UserError, check_known
 from jq.driver.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget
 from jq.mixed_precision.groups import Group, Stored, bit_operations, op_facts
@@ -130,6 +130,16 @@ class Resource:
     def of(self, choice: Choice) -> float:
         pairs = zip(self.options, choice, strict=True)
         return self.fixed + sum(options[i] for options, i in pairs)
+
+
+def check_least(resources: Mapping[str, Resource], budgets: Iterable[Budget]) -> None:
+    """Refuses a budget below what the cheapest options take, before errors are measured."""
+    for budget in budgets:
+        if found := resources.get(budget.name):
+            least = found.fixed + sum(map(min, found.options))
+            if not budget.holds(least, found.share(budget)):
+                what = f"budget {budget} cannot be met; the least of all candidates is {least:.4g}"
+                raise UserError(what, hint="change the budget, or give other --candidates")
 
 
 def dearer(groups: Sequence[Points], resource: Resource, price: float) -> list[Points]:

@@ -117,6 +117,11 @@ def search(
     job = prepare_job(model, request)
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     problem = make_problem(job, chosen, stages, where)
+    resources = {
+        "size": costs.size_of(job, problem.groups, problem.base_stored),
+        "work": costs.work_in(job, problem.groups, problem.base),
+    }
+    costs.check_least(resources, budgets)
     calls = costs.spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = state_of(job, calls, state)
     with stages("sensitivity"):
@@ -124,10 +129,6 @@ def search(
         errors = sensitivities(work, known, told, where)
     judge = Judge(evaluation, work, told, where)
     judge.require([b.figure for b in budgets if not b.is_resource])
-    resources = {
-        "size": costs.size_of(job, problem.groups, problem.base_stored),
-        "work": costs.work_in(job, problem.groups, problem.base),
-    }
     if "latency" in (*limited, *costs.check_objective(cost)):
         with stages("latency"):
             resources["latency"] = latency_of(problem, known)

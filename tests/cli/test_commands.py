@@ -239,6 +239,8 @@ def test_arrays_of_others_are_kept(
     assert "years" in np.load(mine) and notes.read_text() == "of work"
     document(capsys, *arguments, str(mine), "--force")
     assert np.load(mine).files == ["y"]
+    page = ("report", f"{source}:model", str(artifact), "-o", str(source), "--force")
+    assert "would take the place of " in refused(capsys, *page)
     observe = ("calibrate", f"{source}:model", "-o", str(notes))
     assert "exists already" in refused(capsys, *observe)
     assert document(capsys, *observe, "--force")["path"] == str(notes)
@@ -261,7 +263,7 @@ def test_run_refuses_wrong_inputs(artifact: Path, tmp_path: Path, capsys: Captur
     assert "(4, 33)" in line
     assert not result.exists()
     same = refused(capsys, "run", str(artifact), "--inputs", str(given), "--outputs", str(given))
-    assert "would take the place of the inputs" in same and "arg0" in np.load(given)
+    assert "would take the place of " in same and "arg0" in np.load(given)
 
 
 def test_compare_an_artifact(artifact: Path, source: Path, capsys: Captured) -> None:
@@ -428,6 +430,11 @@ def test_what_is_given_is_refused_before_long_work(
         assert said in refused(capsys, "search", model, "--budget=accuracy>=0.5", *given)
         for compared in (("compare", model), ("report", model, str(artifact), "-o", page)):
             assert said in refused(capsys, *compared, *given)
+    x = np.zeros((2, 4, 32), np.float32)
+    x[1] = np.nan
+    np.savez(nan := tmp_path / "nan.npz", arg0=x, arg1=np.ones((2, 1), np.float32))
+    given = ("report", model, str(artifact), "-o", page, "--inputs", str(nan))
+    assert "NaN or infinity in sample 1 of the data to compare on" in refused(capsys, *given)
     rule = ("--rule", "third: float")
     for command in (("search", model, "--budget=size<=0.3"), (*COMPILE, "-p", "int8-static")):
         command = tuple(part.format(source=source) for part in command)

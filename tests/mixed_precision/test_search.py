@@ -133,7 +133,11 @@ def test_what_cannot_be_met(
     arguments = ("search", f"{source}:model", "-o", mixed, "--candidates", "int8-dynamic,int4")
     told = refused(capsys, *arguments, "--budget", "sqnr_db>=90")
     assert "cannot be met" in told and "int8-dynamic" in told
-    assert "size<=0.01 cannot be met" in refused(capsys, *arguments, "--budget", "size<=0.01")
+    with monkeypatch.context() as patched:  # nothing is measured before what is counted
+        patched.setattr("jq.mixed_precision.run.sensitivities", pytest.fail)
+        told = refused(capsys, *arguments, "--budget", "size<=0.01")
+        assert "size<=0.01 cannot be met; the least of all candidates is 0." in told
+        assert "work<=0.01 cannot" in refused(capsys, *arguments, "--budget", "work<=0.01")
     both = ("--budget", "sqnr_db>=35", "--budget", "size<=0.15")
     assert "size<=0.15 cannot be met" in refused(capsys, *arguments, *both)
     rule = ("--budget", "size<=0.27", "--rule", "nothing: float")

@@ -80,6 +80,20 @@ def test_while_the_compiler_runs(ending: signal.Signals, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_before_the_command(number: signal.Signals) -> None:
+    """While the library that reads arguments runs, which ends without a word."""
+    code = (
+        "import signal, importlib.metadata as m; from jq.cli import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"m.version = lambda name: signal.raise_signal({number}); main()"
+    )
+    command = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = "interrupted" if number == signal.SIGINT else "terminated"
+    assert (done.returncode, done.stderr) == (128 + number, f"jaxq: {said}\n")
+
+
 def test_as_soon_as_the_compiler_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the line that knows the process: it would go on for as long as it likes."""
     started: list[subprocess.Popen[bytes]] = []

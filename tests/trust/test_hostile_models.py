@@ -124,7 +124,7 @@ def test_tokens_that_the_model_has_no_rows_for(tmp_path: Path) -> None:
         pieces_of([text], model.tokenizer, model.config, 4)  # type: ignore[arg-type]
     first = Tokenizer(_Letters(), (0,) * 300, frozenset())
     text.write_text("")
-    with pytest.raises(UserError, match="the text has 0 tokens, 1 are needed"):
+    with pytest.raises(UserError, match="the text has 0 of the 1 tokens that a piece of it needs"):
         pieces_of([text], first, model.config, 4)  # type: ignore[arg-type]
     text.write_text("abab")
     assert measure(model, [text]).perplexity == float("inf")  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Equinox (modules are pytrees of one sample), Haiku (functions and parameters), Keras 3 on JAX."""
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
@@ -153,11 +154,10 @@ def from_keras(
         dense = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
         model = jq.from_keras(dense, (np.ones((4, 16)),))
         ```"""
-    import keras
-
     from jq.frontends.tracing.inputs import unique
 
-    if not isinstance(module, keras.Layer):
+    keras: Any = sys.modules.get("keras")  # where a layer comes from
+    if keras is None or not isinstance(module, keras.Layer):
         raise UserError(f"a {type(module).__name__} is no keras.Layer")
     if (backend := keras.backend.backend()) != "jax":
         hint = "set KERAS_BACKEND=jax in the environment before keras is imported"

@@ -105,15 +105,22 @@ def fake_quant_as(enc: Encoding, x: jax.Array, *range: jax.Array) -> jax.Array:
     return _given(enc, x, *range) if range else _own(enc, x)
 
 
+def _array(x: Any, dtype: Any = None) -> jax.Array:
+    try:
+        return jnp.asarray(x, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"only float arrays can be fake-quantized: {error}") from error
+
+
 def _floats(x: Any) -> jax.Array:
-    x = jnp.asarray(x)
+    x = _array(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise UserError(f"only float arrays can be fake-quantized, not {x.dtype}")
     return x
 
 
 def _axes(axis: Axis, rank: int) -> list[int]:
-    given = [axis] if isinstance(axis, int) else list(axis or ())
+    given = list(axis or ()) if isinstance(axis, Sequence) or axis is None else [axis]
     if any(not -rank <= a < rank for a in given):
         raise UserError(f"axis {axis} of an array of {rank} axes")
     return [a % rank for a in given]
@@ -131,7 +138,7 @@ def _block(rank: int, granularity: str, axis: Axis, size: int) -> tuple[int, ...
 
 
 def _on_grid(value: Any, enc: Encoding) -> jax.Array:
-    value = jnp.asarray(value, jnp.float32)
+    value = _array(value, jnp.float32)
     if value.size == 1:
         return jnp.broadcast_to(value.reshape(()), enc.grid)
     if value.size != np.prod(enc.grid, dtype=int):

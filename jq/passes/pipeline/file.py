@@ -69,7 +69,7 @@ def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         out |= (
             flat_settings(value, f"{prefix}{key}.")
             if isinstance(value, dict)
-            else {prefix + key: value}
+            else {f"{prefix}{key}": value}
         )
     return out
 

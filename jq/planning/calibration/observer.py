@@ -111,10 +111,10 @@ def get_observer(name: str) -> Observer:
     return Observer.registry[check_known("calibration method", name, observer_names())]
 
 
-def not_finite(sample: int, name: str) -> UserError:
+def not_finite(sample: int, name: str, origin: str = "calibration data") -> UserError:
     """The error of an activation that has no range."""
     return UserError(
-        f"NaN or infinity in sample {sample} of the calibration data, or made of it",
+        f"NaN or infinity in sample {sample} of the {origin}, or made of it",
         op=name,
         hint="leave the sample out, or let the model mask with large finite numbers",
     )

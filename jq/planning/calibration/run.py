@@ -138,6 +138,7 @@ class Observation(Work):
     method: str
     relevant: bool
     small: int  # see `instrument`
+    origin: str
 
     def open(self) -> Callable[[Batch], Result]:
         observer = get_observer(self.method)
@@ -159,7 +160,7 @@ class Observation(Work):
             for name, seen in stats.items():
                 finite = np.isfinite(observer.extremes(seen)).all()
                 if not finite and not _empty(observer, seen):
-                    raise not_finite(number, name)
+                    raise not_finite(number, name, self.origin)
             found = {f"{OUTPUT}{i}": y for i, y in enumerate(outputs) if number == 0}
             parts = ((k, c, p) for k, seen in stats.items() for c, p in enumerate(seen))
             return found | {f"{k}:{c}": part for k, c, part in parts}
@@ -176,6 +177,7 @@ def calibrate(
     relevant: bool = False,
     first: int = 0,
     workers: Workers = HERE,
+    origin: str = "calibration data",
 ) -> Ranges:
     """Runs `batches` (flat lists of inputs) through the program and gives every range seen.
 
@@ -185,6 +187,7 @@ def calibrate(
         `jq.planning.calibration.relevance`).
         first: number of the first batch among those of all shards.
         workers: who runs them; what another process did is kept for a later run.
+        origin: what an error calls the batches.
 
     Raises:
         UserError: there is no batch, or an activation is NaN or infinite; it is named."""
@@ -195,7 +198,7 @@ def calibrate(
     kept = None
     if not workers.inside:
         kept = Cache("job", ["calibrate", method, relevant, program_digest(program)])
-    work = Observation(program, method, relevant, NUMBERS // len(items))
+    work = Observation(program, method, relevant, NUMBERS // len(items), origin)
     total: dict[str, Stats] = {}
     outputs: list[np.ndarray] = []
     for stats in in_order(run_jobs(work, items, workers, progress=told, kept=kept)):

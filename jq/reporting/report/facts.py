@@ -20,9 +20,10 @@ from jq.driver.loading import load
 from jq.driver.request import Request
 from jq.driver.stages import build, plan_job, rewrite_job
 from jq.formats import get_format
-from jq.frontends.source import AnyModel, Calls, Data, trace
+from jq.frontends.source import AnyModel, Data, trace
 from jq.passes.isolated import parts_of
 from jq.planning.calibration.histogram import Histogram
+from jq.planning.calibration.ranges import Ranges
 from jq.planning.calibration.run import calibrate
 from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.evaluation import check_metrics, evaluation_of
@@ -97,7 +98,9 @@ def gather(
     source = trace(check_metrics(model, metric, labels))
     given = evaluation_of(source, data, labels, metric)
     job, plan = plan_again(source, compiled, calibration)
-    levels, calls = rewrite_job(job, plan, until="qdq"), given.calls[:samples]
+    calls = given.calls[:samples]
+    ranges = calibrate(job.program, calls, "mse", origin="data to compare on")  # refuses NaN first
+    levels = rewrite_job(job, plan, until="qdq")
     inside = compare_layers(levels["float"], levels["qdq"], plan, calls, progress)
     comparison = compare_compiled(given, compiled, progress, inside)
     name = source.model.name if source.model else str(model)
@@ -117,7 +120,7 @@ def gather(
         readers=readers,
         suggestions=suggestions(comparison.layers, plan, integer_only, job.target.device.products),
         weights=_weights(job, plan, levels["qdq"].weights, readers),
-        activations=_activations(job, calls, comparison),
+        activations=_activations(ranges, comparison),
         audit=compiled.audit().to_dict(),
         latency=latency,
         float_latency=float_latency,
@@ -178,8 +181,7 @@ def _weights(
     return shapes
 
 
-def _activations(job: Job, calls: Calls, comparison: Comparison) -> list[Shape]:
-    ranges = calibrate(job.program, calls, "mse")
+def _activations(ranges: Ranges, comparison: Comparison) -> list[Shape]:
     shapes = []
     for row in comparison.activations:
         packed = ranges.statistics.get(row.name)
