@@ -2,12 +2,14 @@
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 from joblib import delayed
 
@@ -87,15 +89,28 @@ def _client(distributed: Any, address: str) -> Any:
         client.wait_for_workers(1, timeout=ANSWER)
     except (OSError, ValueError, TypeError, MemoryError) as error:  # a TimeoutError is an OSError
         if client is None:
-            raise UserError(
-                f"no Dask scheduler answers: {error}".partition("\n")[0],
-                location=address,
-                hint="start one: `dask scheduler`; and `dask worker ADDRESS --nthreads 1`",
-            ) from None
+            raise _no_scheduler(address, error) from None
         client.close(timeout=ANSWER)
         hint = f"start some: `dask worker {address} --nthreads 1`"
         raise UserError("the Dask scheduler has no worker", location=address, hint=hint) from None
     return client
+
+
+def check_address(address: str) -> None:
+    """Refuses the address of a scheduler where nothing takes a connection, before any work."""
+    try:
+        found = urlsplit(address)
+        socket.create_connection((found.hostname or "", found.port or 0), ANSWER).close()
+    except (OSError, ValueError) as error:
+        raise _no_scheduler(address, error) from None
+
+
+def _no_scheduler(address: str, error: Exception) -> UserError:
+    return UserError(
+        f"no Dask scheduler answers: {error}".partition("\n")[0],
+        location=address,
+        hint="start one: `dask scheduler`; and `dask worker ADDRESS --nthreads 1`",
+    )
 
 
 def _connected(distributed: Any, address: str) -> Any:

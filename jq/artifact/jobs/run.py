@@ -7,7 +7,7 @@ from typing import Any
 
 from joblib import Parallel, delayed, parallel_config
 
-from jq.artifact.jobs.clusters import Executor, dask, ray
+from jq.artifact.jobs.clusters import Executor, check_address, dask, ray
 from jq.artifact.jobs.processes import Processes, warm
 from jq.artifact.jobs.work import Payload, Result, Work
 from jq.artifact.store import Cache
@@ -50,7 +50,7 @@ def as_workers(given: Workers | int | str) -> Workers:
     `"ray"` or `"ray://host:10001"`.
 
     Raises:
-        UserError: it is neither."""
+        UserError: it is neither, or nothing takes a connection at the address."""
     if isinstance(given, Workers):
         return given
     if isinstance(given, int) and not isinstance(given, bool):
@@ -58,6 +58,7 @@ def as_workers(given: Workers | int | str) -> Workers:
             raise UserError(f"jobs need at least one process, got {given}")
         return Workers(given)
     if isinstance(given, str) and given.startswith(DASK):
+        check_address(given)
         return Workers(dask=given)
     if isinstance(given, str) and (given == RAY[0] or given.startswith(RAY[1])):
         return Workers(ray="auto" if given == RAY[0] else given)

@@ -33,7 +33,12 @@ def squares(work: Squares, workers: Workers, kept: Cache | None = None) -> dict[
 
 def test_who_may_work() -> None:
     assert as_workers(3) == Workers(3) and as_workers(1) == HERE
-    assert as_workers("tcp://a:1").dask == "tcp://a:1"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        assert as_workers(there).dask == there
+    for nowhere in (there, "tcp://", "tcp://a:b", "tls://none.invalid:1"):
+        with pytest.raises(UserError, match="no Dask scheduler answers"):
+            as_workers(nowhere)
     assert as_workers("ray").ray == "auto" and as_workers("ray://a:1").ray == "ray://a:1"
     for wrong in (0, "a:1", True):
         with pytest.raises(UserError):
