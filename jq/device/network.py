@@ -199,16 +199,16 @@ class _Reader:
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
         moved = inputs[:1] if kind == "gather" else inputs
         scaled = next((t for t in moved if t.scale is not None), inputs[0])
-        is_condition = dtype_of(value) == np.bool_  # which is no codes
-        codes = () if is_condition else (scaled.scale, scaled.zero_point)
+        codes = () if dtype_of(value) == np.bool_ else (scaled.scale, scaled.zero_point)
         output = self._made(named(op), value, *codes)
         name = blamed(op) if floats else named(op)
         return Node(kind, name, inputs, output, kind_of(op), attributes_of(op), source=op)
 
     def _step(self, op: Op, step: IntegerStep) -> Node:
         inputs = tuple(
-            replace(self._tensor(o.codes), scale=o.scale, zero_point=o.zero_point)
+            t if t.dtype == "bool" else replace(t, scale=o.scale, zero_point=o.zero_point)
             for o in step.operands
+            for t in [self._tensor(o.codes)]
         )
         scale = np.array([step.out.scale], np.float32)
         zero = np.array([step.out.zero_point], np.int32)

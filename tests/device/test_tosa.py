@@ -147,8 +147,9 @@ def spread(p: Any, x: Any) -> Any:
 
 
 def checked(p: Any, x: Any) -> Any:
-    """Rows at places that are checked."""
-    y = x @ p["q"]
+    """Scores that a condition on the input hides, and rows at places that are checked."""
+    scores = jnp.where(x[:, :1].T < 0, -jnp.inf, (x @ p["q"]) @ (x @ p["k"]).T)
+    y = jax.nn.softmax(scores) @ x
     return jnp.take(y, jnp.argmax(y, 0), axis=0)
 
 
@@ -196,7 +197,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     "recurrent": (recurrent, {k: normal(8, 8) for k in "zuwv"}, (4, 8)),
     "picked": (picked, {"w": normal(3, 3, 3, 8)}, (1, 5, 6, 3)),
     "spread": (spread, {"t": normal(2, 3, 2, 4)}, (2, 4, 7, 4)),
-    "checked": (checked, {"q": normal(8, 8)}, (6, 8)),
+    "checked": (checked, {k: normal(8, 8) for k in "qk"}, (6, 8)),
     "largest": (largest, {}, (2, 5, 6)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
 }

@@ -99,6 +99,7 @@ class Elementwise(Writer):
 
     def _softmax(self, step: Simple) -> None:
         x, *masks = step.inputs
+        conditions = [masks.pop()] if "where" in step.numbers else []
         order = self.order(x)
         axis, scores = order.index(int(step.numbers["axis"].reshape(()))), self.real(x, order)
         for mask in masks:
@@ -107,6 +108,10 @@ class Elementwise(Writer):
             hidden = np.broadcast_to(step.numbers["hidden"], step.output.shape).transpose(order)
             given = self.graph.constant(hidden, bool), self.graph.constant(np.finfo(F32).min, F32)
             scores = self.graph.op("Where", [*given, scores])
+        for condition in conditions:
+            least = self.graph.constant(np.finfo(F32).min, F32)
+            both = [least, scores] if step.numbers["where"].any() else [scores, least]
+            scores = self.graph.op("Where", [self.graph.codes(condition, order), *both])
         y = self.graph.op("Softmax", [scores], axis=axis)
         self.graph.hold(step.output, self.codes(y, step), order)
         self.doubt(step, "ONNX Runtime computes softmax in float32")

@@ -1,7 +1,9 @@
 """Softmax and normalizations of a region, as calls of `jq.formats.integer_functions`."""
 
 import math
+from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from jq.ir import OPS, Program, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import rounded_as
-from jq.ir.ops.integer_step import integer_step
+from jq.ir.ops.integer_step import Operand, integer_step
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import between
 from jq.passes.functions import as_normalization
@@ -51,36 +53,46 @@ def softmax(
         operands = [leaf.operand for leaf in terms if leaf]
         by = np.array([min(leaf.scale / step, LARGEST) for leaf in terms if leaf])
         made = values.step_of("softmax", name, operands, axis=found.axis, step=step).knowing(by=by)
-        if hidden is not None:
+        if isinstance(hidden, np.ndarray):
             made = made.knowing(hidden=compact(hidden).astype(np.int8))
+        elif hidden is not None:
+            condition = Operand(hidden[0], np.ones(1, np.float32), np.zeros(1, np.int32))
+            made = replace(made.knowing(where=hidden[1]), operands=(*operands, condition))
         return integer_step(program, codes, made.giving(out))
     return None
 
 
-def _summed(
-    program: Program, value: ir.Value, step: float
-) -> tuple[list[values.Leaf | None], np.ndarray | None]:
-    """The terms of a sum, each once for each time that it is added; and where a choice by a known
-    condition takes a constant that is far below in place of it, or adds that."""
+def _summed(program: Program, value: ir.Value, step: float) -> tuple[list[values.Leaf | None], Any]:
+    """The terms of a sum, each once for each time that it is added; and where a choice takes a
+    constant that is far below in place of it, or adds that: an array, or a condition that depends
+    on inputs, and whether it says so where it is true. None: nowhere."""
     leaf, constant = values.leaf_of(program, value), splat_of(program, value)
     if leaf is not None or constant == 0:
         return ([] if leaf is None else [leaf]), None
     if (op := maker(value, "stablehlo.add")) is not None:
         parts = [_summed(program, v, step) for v in op.operands]
         masks = [hidden for _, hidden in parts if hidden is not None]
-        hidden = reduce(np.logical_or, masks) if masks else None
+        known = all(isinstance(mask, np.ndarray) for mask in masks)
+        if len(masks) > 1 and not known:
+            return [None], None
+        hidden = reduce(np.logical_or, masks) if masks and known else next(iter(masks), None)
         return [leaf for terms, _ in parts for leaf in terms], hidden
     op = maker(value, "stablehlo.select")
-    if op is None or Constant(program).weights(condition := op.operands[0]) is None:
+    if op is None:
         return [None], None
-    where = np.asarray(evaluate_all(program, [condition])[condition])
+    known = Constant(program).weights(condition := op.operands[0]) is not None
+    where = np.asarray(evaluate_all(program, [condition])[condition]) if known else None
     for side in (1, 2):
         constant = splat_of(program, op.operands[side])
         if constant is not None and constant / step < -WIDE:
             terms, hidden = _summed(program, op.operands[3 - side], step)
             near = sum(leaf.largest * leaf.scale / step for leaf in terms if leaf) < WIDE
-            mask = np.broadcast_to(where if side == 1 else ~where, shape_of(value))
-            return (terms, mask) if near and hidden is None else ([None], None)
+            whole = known or shape_of(condition) == shape_of(value)
+            if not near or hidden is not None or not whole:
+                return [None], None
+            if where is None:
+                return terms, (condition, side == 1)
+            return terms, np.broadcast_to(where if side == 1 else ~where, shape_of(value))
     return [None], None
 
 

@@ -25,6 +25,7 @@ _TYPES = {
     **dict.fromkeys(("logical_and", "logical_or", "logical_not"), ({"bool"},)),
     "select": ({"bool", "int8"}, {"bool", "int16"}, {"bool", "int32"}),
     "convert": ({"bool", "int8", "uint8", "int16", "int32"},),
+    "softmax": ({"bool", *CODES},),
     "gather_rows": ({*CODES, "int32"},),
     **dict.fromkeys(("integer_add", "integer_subtract"), ({"int32"},)),
     **dict.fromkeys(("maximum", "minimum", "max", "min", "pad"), ({"int32"},)),

@@ -92,13 +92,16 @@ class Spelled(Products):
         rows = math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])
         terms = [
             functions.in_units(ops, self.centered(x, rows), x.largest, float(by), self.spelled)
-            for x, by in zip(step.inputs, given["by"].reshape(-1), strict=True)
+            for x, by in zip(step.inputs, given["by"].reshape(-1), strict="where" not in given)
         ]
         x = clip(ops, reduce(ops.add, terms), -functions.WIDE, functions.WIDE)
         if "hidden" in given:
             x = ops.select(
                 np.broadcast_to(given["hidden"], shape).reshape(rows) != 0, -functions.WIDE, x
             )
+        if "where" in given:
+            both = [-functions.WIDE, x][:: 1 if given["where"].any() else -1]
+            x = ops.select(ops.reshape(step.inputs[-1], rows), *both)
         self.put(step, functions.softmax(ops, x, unit, 1, out, self.spelled))
 
     def _normalization(self, step: Simple) -> None:

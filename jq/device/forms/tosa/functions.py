@@ -108,8 +108,8 @@ def softmax(b: Builder, step: Simple) -> None:
 
 def _scores(b: Builder, step: Simple) -> Int32:
     """The sum of scores and masks in units of softmax."""
-    terms, largest = list[Int32](), 0.0
-    for x, by in zip(step.inputs, step.numbers["by"].reshape(-1), strict=True):
+    terms, largest, factors = list[Int32](), 0.0, step.numbers["by"].reshape(-1)
+    for x, by in zip(step.inputs[: len(factors)], factors, strict=True):
         name = b.wide(x)
         largest += x.largest * by
         if by != 1:
@@ -118,10 +118,13 @@ def _scores(b: Builder, step: Simple) -> Int32:
     if largest >= 1 << 30:
         raise UserError("a mask beyond 2^30 steps of its scores has no form in TOSA", op=step.name)
     total = reduce(add, terms)
+    if (where := step.numbers.get("where")) is not None:
+        condition = Int32(b, b.of(step.inputs[-1]), total.shape)
+        return condition.choose(*[total.full(-WIDE), total][:: 1 if where.any() else -1])
     if (hidden := step.numbers.get("hidden")) is None:
         return total
-    where = Int32(b, b.constant(np.broadcast_to(hidden, total.shape), "bool"), total.shape)
-    return where.of("SELECT", total.full(-WIDE), total)
+    known = Int32(b, b.constant(np.broadcast_to(hidden, total.shape), "bool"), total.shape)
+    return known.choose(total.full(-WIDE), total)
 
 
 def _exponentials(below: Int32, unit: float, k: int) -> Int32:
