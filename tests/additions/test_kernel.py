@@ -10,13 +10,13 @@ import numpy as np
 import jq
 from jq.ir import at, shape_of
 from jq.ir.build import NAME, replace, string_attr
-from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import Kernel, TensorType
 from jq.kernels.emit.dispatch import emit
 from jq.kernels.emit.values import vec
 from jq.kernels.schedule.rows import Rows, row_dispatch
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, isa_of
+from tests.support.programs import evaluated
 
 
 def test_a_kernel() -> None:
@@ -77,5 +77,5 @@ def test_a_kernel() -> None:
     model = jq.Model(fn, {"w": weight}, (x,))
     compiled = jq.compile(model, "int8-dynamic", settings={"min_elements": 1})
     assert "jq_halves_made_up_5x16" in compiled.levels["target"].text()
-    (want,) = XlaExecutable(compiled.levels["integer"])(x)
+    (want,) = evaluated(compiled.levels["integer"], x)
     np.testing.assert_array_equal(compiled(x), want)

@@ -12,10 +12,10 @@ import pytest
 import jq
 from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.ir.oracle.xla import XlaExecutable
 from jq.target.target import load_target
 from tests.device.against_planning import TARGETS, compared, models
 from tests.passes.test_integer_only import PARAMS
+from tests.support.programs import evaluated
 from tests.support.targets import LIMITS, PER_TENSOR_PRODUCTS
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -172,7 +172,7 @@ def test_a_bias_wider_than_the_device_has_is_added_behind(tmp_path: Path) -> Non
     programs = [jq.rewrite(model, target=target, **how)["integer"] for target in targets]
     joined, behind = (program.weights["w:bias"] for program in programs)
     assert np.abs(joined).max() >= 128 and not np.array_equal(joined, behind)
-    first, second = (XlaExecutable(program)(x)[0] for program in programs)
+    first, second = (evaluated(program, x)[0] for program in programs)
     step = np.diff(np.unique(first)).min()
     assert np.abs(first - second).max() < 1.5 * step
 

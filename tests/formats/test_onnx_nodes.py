@@ -18,8 +18,7 @@ import pytest
 import jq
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
-from jq.ir.oracle.xla import XlaExecutable
-from tests.support.programs import Case, build, run_xla
+from tests.support.programs import Case, build, evaluated, run_xla
 
 onnx = pytest.importorskip("onnx")
 from onnx import numpy_helper  # noqa: E402
@@ -160,7 +159,7 @@ def accumulate(product, a, a_zero, b, b_zero) -> np.ndarray:
     program = jq.rewrite(model)["integer"]
     lines = [s for s in program.text().splitlines() if "dot_general" in s or "convolution" in s]
     assert any(line.count("xi8>") == 2 and "xi32>" in line for line in lines)
-    (total,) = XlaExecutable(program)(x)
+    (total,) = evaluated(program, x)
     return total
 
 

@@ -14,10 +14,10 @@ import jq
 from jq.base.progress import Stages
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
-from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.problem import Problem, check_rules, make_problem, rules_of, with_rules
 from jq.passes.pipeline import make_plan, rewrite
+from tests.support.programs import evaluated
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -123,7 +123,7 @@ def test_switches_compute_what_the_passes_make(name: str, pipeline: str) -> None
         changed = with_rules(job, rules)
         plan = make_plan(job.program, changed.pipeline, job.target, job.ranges)
         cx = changed.context(plan)
-        expected = XlaExecutable(rewrite(job.program, changed.pipeline, cx)["qdq"])(*inputs(name))
+        expected = evaluated(rewrite(job.program, changed.pipeline, cx)["qdq"], *inputs(name))
         switch.choose([g.options[i] for g, i in zip(problem.groups, choice, strict=True)])
         for got, want in zip(switch(inputs(name)), expected, strict=True):
             # The same values in another program: XLA may order sums otherwise, and a rounding
@@ -138,7 +138,7 @@ def test_switched_off_it_is_the_float_program() -> None:
     switch.choose([g.options[-1] for g in problem.groups])
     quantized = switch(inputs("attention"))
     switch.choose([None] * len(problem.groups))
-    exact = XlaExecutable(problem.job.program)(*inputs("attention"))
+    exact = evaluated(problem.job.program, *inputs("attention"))
     for got, want, other in zip(switch(inputs("attention")), exact, quantized, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
         assert np.abs(other - want).max() > 1e-4

@@ -12,7 +12,7 @@ import jq
 from jq.formats import get_format
 from jq.formats.floats import NORMAL_QUANTILES
 from jq.ir.encodings import encoding_in
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 64)).astype(np.float32)
@@ -137,7 +137,7 @@ def test_codes_are_kept(float_levels, name):
 
 def test_the_program_computes_with_them(float_levels):
     levels, want = float_levels
-    for name, got, ref in zip(CASES, XlaExecutable(levels["integer"])(X), want, strict=True):
+    for name, got, ref in zip(CASES, evaluated(levels["integer"], X), want, strict=True):
         tolerance = 2.0**-7 if ref.dtype == jnp.bfloat16 else 1e-5
         most = float(np.abs(np.float32(ref)).max())
         error = np.abs(np.float32(got) - np.float32(ref)).max()
@@ -208,4 +208,4 @@ def test_an_axis_of_one_index_has_one_set_of_parameters():
     program = jq.rewrite(model, pipeline="float")["integer"]
     assert [tuple(e["block"]) for e in program.encodings.values()] == [(0, 0)]
     want = X @ np.asarray(scaled(params), np.float32)
-    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, rtol=1e-5)
+    np.testing.assert_allclose(evaluated(program, X)[0], want, rtol=1e-5)

@@ -12,8 +12,7 @@ import jq
 from jq.formats import NUMPY, get_format
 from jq.formats.affine import is_affine
 from jq.ir.encodings import encoding_in
-from jq.ir.oracle.xla import XlaExecutable
-from tests.support.programs import run_iree
+from tests.support.programs import evaluated, run_iree
 
 RNG = np.random.default_rng(0)
 F32 = jnp.float32
@@ -251,7 +250,7 @@ def stored(program, name):
 
 def test_the_program_computes_with_them(levels):
     pipeline, found, want, _ = levels
-    results = XlaExecutable(found["integer"])(X)
+    results = evaluated(found["integer"], X)
     bound = 1e-5 if pipeline == "float" else 0.05
     for (name, ref), got in zip(sorted(want.items()), results, strict=True):
         assert np.abs(got - ref).max() <= bound * np.abs(ref).max(), name
@@ -262,7 +261,7 @@ def test_iree_computes_the_same(levels):
     differ in the last place."""
     pipeline, found, *_ = levels
     bound = 1e-5 if pipeline == "float" else 2 / 127
-    results = XlaExecutable(found["integer"])(X), run_iree(found["target"], [X])
+    results = evaluated(found["integer"], X), run_iree(found["target"], [X])
     for name, want, got in zip(sorted(CASES), *results, strict=True):
         assert np.abs(got - want).max() <= bound * np.abs(want).max(), name
 
@@ -275,7 +274,7 @@ def test_a_scale_for_the_whole_stack(caplog):
 
     w = codes((3, 64, 64), -128, 128).astype(np.int8)
     found = jq.rewrite(jq.Model(forward, {"w": w}, (X,)), pipeline="float")
-    (got,) = XlaExecutable(found["integer"])(X)
+    (got,) = evaluated(found["integer"], X)
     np.testing.assert_allclose(got, jax.jit(forward)({"w": w}, X), rtol=1e-4, atol=1e-5)
     assert tuple(found["qdq"].encodings["w"]["block"]) == (1, 0, 0)
     assert "decode_dot" in str(found["target"].module)

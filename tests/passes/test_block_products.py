@@ -8,7 +8,7 @@ import pytest
 
 import jq
 from jq.formats import Encoding, get_format
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 K, N = 96, 40
 RNG = np.random.default_rng(3)
@@ -37,7 +37,7 @@ def test_a_pipeline_of_blocks_computes_the_blocks(name):
     assert op.decision == ("weight-only" if name == "mxfp8" else "integer")
     x, w = rounded(name, X, 2), rounded(name, W, 0)
     magnitude = np.abs(x) @ np.abs(w)
-    close(XlaExecutable(jq.rewrite(model, pipeline=name)["integer"])(X)[0], x @ w, magnitude)
+    close(evaluated(jq.rewrite(model, pipeline=name)["integer"], X)[0], x @ w, magnitude)
     close(jq.compile(model, name)(X), x @ w, magnitude)
 
 

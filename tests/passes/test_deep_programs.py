@@ -12,13 +12,13 @@ import pytest
 
 import jq
 from jq.base.deep import Steps, deep
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.shields.sums import ShieldEqual
 from jq.passes.prepare._choices import with_choices
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target
+from tests.support.programs import evaluated
 from tests.support.texts import load
 
 OPS = 300  # of a chain; Python's stack ends at 1000 calls, and an op takes several
@@ -93,7 +93,7 @@ def test_a_program_may_be_long(function: Callable[..., Any], pipeline: str) -> N
     model = jq.Model(function, PARAMS, (X,), calibration=[(X,)])
     target = "llvm-cpu-generic"  # without kernels of floats: XLA has none
     levels = jq.rewrite(model, pipeline=pipeline, target=target, settings={"recovery": False})
-    (got,) = XlaExecutable(levels["target" if pipeline == "float" else "integer"])(X)[:1]
+    (got,) = evaluated(levels["target" if pipeline == "float" else "integer"], X)[:1]
     want = np.asarray(jax.tree.leaves(function(PARAMS, X))[0])
     bound = 1e-4 if pipeline == "float" else 0.1
     assert np.linalg.norm(got - want) <= bound * np.linalg.norm(want)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 from tests.support.targets import LIMITS
 
 RNG = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_upsampling_by_two_is_integer(fn) -> None:
     levels = jq.rewrite(model, **given)
     text = levels["float"].text()
     assert ("lhs_dilate = [2, 2]" in text) == (fn is transposed)
-    y, wanted = np.asarray(XlaExecutable(levels["integer"])(x)[0]), np.asarray(fn(params, x))
+    y, wanted = np.asarray(evaluated(levels["integer"], x)[0]), np.asarray(fn(params, x))
     # Three or fewer roundings to 8 bits on the way: input, weights and result.
     assert np.abs(y - wanted).max() < 0.1 * np.abs(wanted).max()
 

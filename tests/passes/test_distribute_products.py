@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 64)).astype(np.float32)
@@ -51,7 +51,7 @@ def test_stays_stored(dtype):
     decoded = params | {"w": params["w"].decode()}
     want = forward(decoded, X)
     program = jq.rewrite(jq.Model(forward, params, (X,)), pipeline="float")["float"]
-    for (name, ref), got in zip(sorted(want.items()), XlaExecutable(program)(X), strict=True):
+    for (name, ref), got in zip(sorted(want.items()), evaluated(program, X), strict=True):
         bound = 1e-5 * np.abs(ref).max()
         assert np.abs(got - ref).max() <= bound, name
     assert list(program.encodings) == ["w"]
@@ -87,7 +87,7 @@ def test_zeros_that_are_added_are_left_out(fn):
     program = jq.rewrite(jq.Model(lambda p, x: fn(x, p), params, (X,)), pipeline="float")["float"]
     assert all(name.startswith("w:") for name in program.weights)
     want = fn(X, params | {"w": params["w"].decode()})
-    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(evaluated(program, X)[0], want, rtol=1e-5, atol=1e-4)
 
 
 def test_zeros_that_are_multiplied_by_what_may_be_infinite_stay():
@@ -101,4 +101,4 @@ def test_zeros_that_are_multiplied_by_what_may_be_infinite_stay():
     program = jq.rewrite(jq.Model(fn, params, (x,)), pipeline="float")["float"]
     damaged = x.copy()
     damaged[0, 0] = np.inf
-    assert np.isnan(np.asarray(XlaExecutable(program)(damaged)[0])).all()
+    assert np.isnan(np.asarray(evaluated(program, damaged)[0])).all()

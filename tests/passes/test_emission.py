@@ -10,7 +10,7 @@ import jq
 from jq.formats import NUMPY, get_format
 from jq.ir import parse_module, run_passes
 from jq.ir.encodings import encoding_in, read_encodings
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 33)).astype(np.float32)
@@ -64,8 +64,8 @@ def test_quant_types_say_the_same(settings):
     run_passes(module, "func.func(stablehlo-legalize-quant-to-math,chlo-legalize-to-stablehlo)")
     program = found["qdq"].clone()
     program.module = module
-    (got,) = XlaExecutable(program)(X)
-    (want,) = XlaExecutable(levels(**settings)["qdq"])(X)
+    (got,) = evaluated(program, X)
+    (want,) = evaluated(levels(**settings)["qdq"], X)
     assert np.array_equal(got, want)
 
 
@@ -95,7 +95,7 @@ def test_a_module_lists_its_encodings_through_every_move():
             n: encoding_in(e) for n, e in program.encodings.items()
         }
     assert "jq.encodings" not in found["float"].text()
-    (want,), (got,) = (XlaExecutable(found[level])(X) for level in ("float", "integer"))
+    (want,), (got,) = (evaluated(found[level], X) for level in ("float", "integer"))
     # Each weight is off by half a step at most, a step 1 / 127 of the largest.
     terms = np.abs(np.concatenate([X, X[:, :8]], 1)).sum(1).max()
     assert np.abs(got - want).max() <= terms * np.abs(W).max() / 127 / 2 * (1 + 1e-5)

@@ -11,8 +11,8 @@ import pytest
 
 import jq
 from jq.base.errors import UserError
-from jq.ir.oracle.xla import XlaExecutable
 from jq.models.zoo.digits_cnn import splits, train_classifier
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 48)).astype(np.float32)
@@ -82,7 +82,7 @@ def test_levels_equal_the_eager_function(pipeline, format, scheme):
     want = np.asarray(forward({"w": W}, X))
     levels = jq.rewrite(model(forward), pipeline=pipeline)
     for level in ("float", "qdq", "integer"):
-        (got,) = XlaExecutable(levels[level])(X)
+        (got,) = evaluated(levels[level], X)
         assert np.allclose(got, want, rtol=1e-5, atol=1e-4), level
     # What the model gives is taken, though the pipeline would choose otherwise.
     assert 'composite "jq.fake_quant"' not in levels["float"].text()

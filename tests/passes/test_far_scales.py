@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(16, 16)).astype(np.float32)
@@ -21,7 +21,7 @@ def by_integers(fn, params) -> np.ndarray:
     batches = [(rng.normal(size=X.shape).astype(np.float32),) for _ in range(3)]
     model = jq.Model(fn, params, (X,), calibration=batches, name="far")
     levels = jq.rewrite(model, pipeline="int8-static", settings=INTEGER)
-    return np.asarray(XlaExecutable(levels["integer"])(X)[0])
+    return np.asarray(evaluated(levels["integer"], X)[0])
 
 
 def masked(least: float, way: str) -> np.ndarray:

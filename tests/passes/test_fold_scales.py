@@ -13,11 +13,11 @@ import jq
 from jq import api
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass
 from jq.passes.pipeline import load_pipeline, prepare
 from jq.planning.decisions import QuantPlan
 from jq.target.target import load_target
+from tests.support.programs import evaluated
 
 CONV = ("NHWC", "HWIO", "NHWC")
 
@@ -26,8 +26,8 @@ def run(fn, params, *inputs):
     """The prepared program's ops by name, its weights, and both results."""
     model = jq.Model(fn, params, inputs)
     job = prepare_job(model, Request("float", "llvm-cpu"))
-    before = XlaExecutable(job.source.program)(*inputs)[0]
-    after = XlaExecutable(job.program)(*inputs)[0]
+    before = evaluated(job.source.program, *inputs)[0]
+    after = evaluated(job.program, *inputs)[0]
     ops = [op.operation.name.removeprefix("stablehlo.") for op in job.program.walk()]
     return ops, job.program, before, after
 
@@ -112,7 +112,7 @@ def test_resnet_has_no_multiply_left():
     names = [op.operation.name for op in job.program.walk()]
     assert not {"stablehlo.multiply", "stablehlo.subtract", "stablehlo.rsqrt"} & set(names)
     x = job.data[0] if job.data else [np.ones((1, 32, 32, 3), np.float32)]
-    before, after = (XlaExecutable(p)(*x)[0] for p in (job.source.program, job.program))
+    before, after = (evaluated(p, *x)[0] for p in (job.source.program, job.program))
     assert np.abs(before - after).max() <= 1e-4 * np.abs(before).max()
 
 

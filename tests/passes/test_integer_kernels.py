@@ -12,7 +12,6 @@ from jq import api
 from jq.ir.build import string_attr
 from jq.ir.decisions import facts_of
 from jq.ir.oracle.interpreter import interpret
-from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import (
     ATTRIBUTE,
     Dequantize,
@@ -28,7 +27,7 @@ from jq.kernels import (
 from jq.passes.kernels._kernel import declarations
 from jq.passes.kernels.between import _region
 from tests.passes.test_text import FOLDER, output
-from tests.support.programs import assert_same_bits, run_iree
+from tests.support.programs import assert_same_bits, evaluated, run_iree
 
 RNG = np.random.default_rng(0)
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -89,7 +88,7 @@ def test_every_form_has_a_kernel_with_the_bits_of_the_integer_level(rounding, tm
         (step,) = kernel.epilogue
         assert isinstance(step, Rescale) and step.rounding == rounding
     for (x,) in batches:
-        (want,) = XlaExecutable(levels["integer"])(x)
+        (want,) = evaluated(levels["integer"], x)
         (got,) = run_iree(program, [x])
         assert_same_bits(got, want, "a network")
 
@@ -112,7 +111,7 @@ def test_large_factors_of_float32_saturate(tmp_path, bits: int, step: type) -> N
     texts = [string_attr(op, ATTRIBUTE) or "" for op in declarations(levels["target"]).values()]
     (kernel,) = (k for k in map(Kernel.from_json, texts) if not isinstance(k, QuantizeRows))
     assert type(kernel.epilogue[-1]) is step
-    (want,) = XlaExecutable(levels["integer"])(*batches[0])
+    (want,) = evaluated(levels["integer"], *batches[0])
     assert_same_bits(run_iree(levels["target"], [*batches[0]])[0], want, "large factors")
 
 

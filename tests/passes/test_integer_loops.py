@@ -11,7 +11,6 @@ import jq
 from jq.base.errors import UserError
 from jq.ir import dtype_of
 from jq.ir.oracle.interpreter import interpret
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.integer.verify_integer import offenders
 from jq.passes.prepare.loops import UnrollLoops
@@ -19,7 +18,7 @@ from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target
 from tests.support.noise import bound
-from tests.support.programs import assert_same_bits, run_iree
+from tests.support.programs import assert_same_bits, evaluated, run_iree
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -118,10 +117,10 @@ def test_integer_and_close_to_float(name):
     assert bool(kinds & set(CONTROL)) == control
     floats = [v for op in inside for v in op.operation.results if dtype_of(v).kind == "f"]
     assert not floats
-    reference = [XlaExecutable(levels["float"])(*x) for x in batches]
+    reference = [evaluated(levels["float"], *x) for x in batches]
     powers = [max(np.mean(a**2) for a in outputs) for outputs in zip(*reference, strict=True)]
     for x, want in zip(batches, reference, strict=True):
-        got = XlaExecutable(program)(*x)
+        got = evaluated(program, *x)
         for a, b, power in zip(got, want, powers, strict=True):
             assert np.mean((a - b) ** 2) <= bound(program) * power  # ranges are of all data
         results = [interpret(program, *map(np.asarray, x)), run_iree(levels["target"], list(x))]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -68,7 +68,7 @@ def test_every_spelling_keeps_the_steps_of_the_scores(spelling: str) -> None:
     want = np.asarray(fn(WEIGHTS, X, KEEP))
     finite = np.isfinite(want)
     for level in ("qdq", "integer"):
-        (found,) = XlaExecutable(levels[level])(X, KEEP)
+        (found,) = evaluated(levels[level], X, KEEP)
         noise = np.square((found - want)[finite]).sum()
         assert noise < 1e-3 * np.square(want[finite]).sum(), level  # 8 bits: about 1e-4
 
@@ -81,7 +81,7 @@ def test_a_choice_that_something_else_reads_has_a_range() -> None:
     model = jq.Model(fn, WEIGHTS, (X, KEEP), calibration=[(X, KEEP)])
     levels = jq.rewrite(model, pipeline="int8-static-integer-only", settings={"recovery": False})
     want = np.asarray(fn(WEIGHTS, X, KEEP))
-    (found,) = XlaExecutable(levels["integer"])(X, KEEP)
+    (found,) = evaluated(levels["integer"], X, KEEP)
     assert np.square(found - want).sum() < 1e-3 * np.square(want).sum()
 
 

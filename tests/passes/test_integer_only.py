@@ -19,7 +19,7 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.integer.verify_integer import offenders
 from tests.support import stablehlo_numpy
 from tests.support.noise import bound, error
-from tests.support.programs import assert_same_bits, run_iree
+from tests.support.programs import assert_same_bits, evaluated, run_iree
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -120,7 +120,7 @@ def check(steps, *, iree):
         assume(not left)
     for x in batches:
         want = stablehlo_numpy.run(levels["integer"], list(x))
-        results = {"xla": XlaExecutable(levels["integer"])(*x)}
+        results = {"xla": evaluated(levels["integer"], *x)}
         if iree:
             results["iree"] = run_iree(levels["target"], list(x))
         for runner, got in results.items():
@@ -173,7 +173,7 @@ def test_each_step_is_close_to_float():
     model, batches = model_of(steps)
     levels = lowered(model)
     for x in batches:
-        qdq, integer = (XlaExecutable(levels[k])(*x) for k in ("qdq", "integer"))
+        qdq, integer = (evaluated(levels[k], *x) for k in ("qdq", "integer"))
         for (name, _, _), a, b in zip(steps[1:], qdq, integer, strict=True):
             values = np.unique(np.concatenate([a.ravel(), b.ravel()]))
             step = np.diff(values).min() if len(values) > 1 else 0
@@ -190,7 +190,7 @@ def test_windows_side_by_side_may_be_padded(pads):
         return jax.lax.reduce_window(x * p, 0.0, jax.lax.add, *options, sides) / 4
 
     levels = lowered(jq.Model(fn, np.float32(2), (x,), calibration=[(x,)]))
-    qdq, integer = (XlaExecutable(levels[k])(x)[0] for k in ("qdq", "integer"))
+    qdq, integer = (evaluated(levels[k], x)[0] for k in ("qdq", "integer"))
     assert np.abs(qdq - integer).max() <= 1.01 * np.diff(np.unique(integer)).min()
 
 
@@ -232,7 +232,7 @@ def test_encoder_is_integer_between_embedding_and_pooling():
     types = contraction_types(levels["integer"])
     assert len(types) == 8 and set(types) == {("int8", "int8", "int32")}
     x = api.trace(model).calls(model.evaluation)[0]
-    a, b = (XlaExecutable(levels[k])(*x)[0].ravel() for k in ("float", "integer"))
+    a, b = (evaluated(levels[k], *x)[0].ravel() for k in ("float", "integer"))
     assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.99
 
 
@@ -270,7 +270,7 @@ def test_masked_scores_keep_their_steps():
 
     x = RNG.standard_normal((COLUMNS, COLUMNS)).astype(np.float32)
     levels = lowered(jq.Model(fn, {}, (x, bias), calibration=[(x, bias)]))
-    a, b = (XlaExecutable(levels[k])(x, bias)[0] for k in ("float", "integer"))
+    a, b = (evaluated(levels[k], x, bias)[0] for k in ("float", "integer"))
     assert error(b, a) <= bound(levels["integer"])
 
 
@@ -282,7 +282,7 @@ def test_scores_that_a_select_masks_keep_their_steps(fill):
 
     x = RNG.standard_normal((COLUMNS, COLUMNS)).astype(np.float32)
     levels = lowered(jq.Model(fn, {}, (x,), calibration=[(x,)]))
-    a, b = (XlaExecutable(levels[k])(x)[0] for k in ("float", "integer"))
+    a, b = (evaluated(levels[k], x)[0] for k in ("float", "integer"))
     assert error(b, a) <= bound(levels["integer"])
     selects = [line for line in levels["integer"].text().splitlines() if ".select" in line]
     assert any(line.endswith("xi64>") for line in selects)
@@ -356,7 +356,7 @@ def test_places_that_are_no_argmax(name):
     x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
     params = {"w0": np.repeat(PARAMS["w0"][:, ::2], 2, 1)}  # each extreme is there twice
     levels = lowered(jq.Model(fn, params, (x,), calibration=[(x,)]))
-    y, found = XlaExecutable(levels["integer"])(x)
+    y, found = evaluated(levels["integer"], x)
     assert np.array_equal(found, place(y))
 
 
@@ -385,7 +385,7 @@ def test_a_bias_that_fills_the_accumulator_is_added_behind():
     x = np.linspace(-1, 1, 8, dtype=np.float32)[None] + 0.5
     model = jq.Model(lambda p, x: x @ p["w"] + p["b"], params, (x,), calibration=[(x,)])
     levels = lowered(model)
-    (got,), (want,) = (XlaExecutable(levels[k])(x) for k in ("integer", "float"))
+    (got,), (want,) = (evaluated(levels[k], x) for k in ("integer", "float"))
     assert np.abs(got - want).max() < 1500 / 65535  # a step of the int16 output
 
 
@@ -474,7 +474,7 @@ def test_a_sum_of_a_number_is_no_row():
         return jax.lax.map(lambda v: v * v.sum() / (1 + jnp.abs(v).sum()), x)
 
     model = jq.Model(fn, {}, (x,), calibration=[(x,)])
-    found = XlaExecutable(lowered(model)["integer"])(x)[0]
+    found = evaluated(lowered(model)["integer"], x)[0]
     np.testing.assert_allclose(found, x * x / (1 + abs(x)), atol=0.02)
 
 
@@ -490,6 +490,6 @@ def test_a_weight_may_be_the_left_operand(shape, contracted, batch):
         return jnp.tanh(jax.lax.dot_general(w, jnp.tanh(x), pairs))
 
     levels = api.rewrite(jq.Model(fn, w, (x,), calibration=[(x,)]), pipeline=PIPELINE)
-    (got,), (want,) = run_iree(levels["target"], [x]), XlaExecutable(levels["integer"])(x)
+    (got,), (want,) = run_iree(levels["target"], [x]), evaluated(levels["integer"], x)
     assert_same_bits(got, want, "iree")
     assert np.abs(got - fn(w, x)).max() < 0.1

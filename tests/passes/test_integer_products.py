@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
-from tests.support.programs import assert_same_bits, run_iree
+from tests.support.programs import assert_same_bits, evaluated, run_iree
 
 RNG = np.random.default_rng(0)
 F32, I32 = jnp.float32, jnp.int32
@@ -67,7 +66,7 @@ def test_kernels(name):
     params = {own: PARAMS[own]}
     model = jq.Model(FORMS[name], params, (X,))
     levels = jq.rewrite(model, pipeline="float", settings={"strict_encodings": True})
-    (got,) = XlaExecutable(levels["integer"])(X)
+    (got,) = evaluated(levels["integer"], X)
     want = np.asarray(jax.jit(FORMS[name])(params, X))
     assert (
         np.array_equal(got, want)
@@ -92,7 +91,7 @@ def test_integers_that_float32_does_not_hold_stay():
     model = jq.Model(forward, {"w": w}, (x,))
     (op,) = jq.plan(model, pipeline="float").ops
     assert (op.decision, op.reason) == ("float", "already integer")
-    (got,) = XlaExecutable(jq.rewrite(model, pipeline="float")["integer"])(x)
+    (got,) = evaluated(jq.rewrite(model, pipeline="float")["integer"], x)
     assert (got == 2048 * 127 * 127 + 1).all()
 
 
@@ -115,7 +114,7 @@ def test_each_layer_of_a_scan_has_a_kernel():
     levels = jq.rewrite(model, pipeline="float", target="x86-64-v3")
     calls = [op for op in levels["target"].walk() if op.operation.name == "func.call"]
     assert len([op for op in calls if row["kernel"] in str(op)]) == 3
-    (got,), (want,) = (XlaExecutable(levels["integer"])(X), run_iree(levels["target"], [X]))
+    (got,), (want,) = (evaluated(levels["integer"], X), run_iree(levels["target"], [X]))
     assert_same_bits(got, want, "integer level and kernels")
     np.testing.assert_allclose(got, jax.jit(forward)(params, X), rtol=1e-5, atol=1e-6)
     # Where nothing is of codes, a loop stays one.

@@ -11,7 +11,7 @@ import jq
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 256)).astype(np.float32)
@@ -154,7 +154,7 @@ def test_a_vector_that_multiplies_a_weight_leaves_its_codes(name, axis):
     assert op.decision == "integer" and f"{name} " in op.to_dict()["weights"]
     program = jq.rewrite(model, pipeline="float")["float"]
     want = X @ (w.decode() * factor).T
-    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, atol=1e-3)
+    np.testing.assert_allclose(evaluated(program, X)[0], want, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["int4", "q4_k"])

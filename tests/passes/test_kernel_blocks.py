@@ -9,8 +9,8 @@ import pytest
 from jq import api
 from jq.frontends.model import Model
 from jq.ir.oracle.interpreter import interpret
-from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import detect
+from tests.support.programs import evaluated
 
 TOKEN = {"activations.granularity": "per-token"}
 EIGHT = {"weights.format": "int8", "weights.scheme": "symmetric"}
@@ -42,7 +42,7 @@ def test_result_is_that_of_the_integer_level(name: str, rows: int) -> None:
     settings = CASES[name] | {"activations.scheme": "symmetric"}
     compiled = api.compile(m, "int4-dynamic", settings=settings)
     (x,) = m.example_inputs
-    (want,) = XlaExecutable(compiled.levels["integer"])(x)
+    (want,) = evaluated(compiled.levels["integer"], x)
     y = np.asarray(compiled(x))
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
     (row,) = compiled.audit().contractions
@@ -60,7 +60,7 @@ def test_activations_of_two_digits(name: str, rows: int) -> None:
     """As near to the integer level as products of one digit are."""
     m = model(rows, 512, 72)
     compiled = api.compile(m, "int4-dynamic", settings=CASES[name] | TWO_DIGITS | HALF)
-    (want,) = XlaExecutable(compiled.levels["integer"])(*m.example_inputs)
+    (want,) = evaluated(compiled.levels["integer"], *m.example_inputs)
     y = np.asarray(compiled(*m.example_inputs))
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
     (row,) = compiled.audit().contractions
@@ -72,7 +72,7 @@ def test_half_of_the_codes_of_int8_stay_with_the_compiler() -> None:
     m = model(3, 512, 72)
     settings = CASES["int4"] | {"activations.scheme": "symmetric"} | HALF
     compiled = api.compile(m, "int4-dynamic", settings=settings)
-    (want,) = XlaExecutable(compiled.levels["integer"])(*m.example_inputs)
+    (want,) = evaluated(compiled.levels["integer"], *m.example_inputs)
     y = np.asarray(compiled(*m.example_inputs))
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
 
@@ -86,7 +86,7 @@ def test_zero_points_of_columns_beside_blocks_of_activations() -> None:
     settings = {"weights.format": "int8", "weights.granularity": "per-channel"}
     m = model(1, 512, 72)
     compiled = api.compile(m, "int4-dynamic", settings=settings)
-    (want,) = XlaExecutable(compiled.levels["integer"])(*m.example_inputs)
+    (want,) = evaluated(compiled.levels["integer"], *m.example_inputs)
     y = np.asarray(compiled(*m.example_inputs))
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
     assert [row.kernel for row in compiled.audit().contractions] == [None]

@@ -11,8 +11,8 @@ import pytest
 
 import jq
 from jq.base.system.folders import data_file
-from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import detect, get_isa
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 
@@ -103,7 +103,7 @@ def compiled(name, pipeline, **settings):
 
 def check(model, artifact, tolerance=2e-6):
     """IREE's result against the `integer` level on XLA, and a clean audit."""
-    wanted = XlaExecutable(artifact.levels["integer"])(*map(np.asarray, model.example_inputs))
+    wanted = evaluated(artifact.levels["integer"], *map(np.asarray, model.example_inputs))
     results = artifact.call_flat([np.asarray(x) for x in model.example_inputs])
     for want, got in zip(wanted, results, strict=True):
         want, got = want.astype(np.float64), got.astype(np.float64)

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 import jq
 from jq.formats import NUMPY, Encoding, get_format
-from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import ISAS, Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.passes.kernels.stored._lookups import Columns, readable
 from tests.support.drawn import random_example
-from tests.support.programs import Case, build
+from tests.support.programs import Case, build, evaluated
 
 ROWS, WIDTH = 333, 512
 TOKENS = np.array([0, ROWS - 1, 64, ROWS + 5, -2 * ROWS], np.int32)  # the last two are clamped
@@ -68,7 +67,7 @@ def test_columns_are_those_that_were_packed(kernels, seed):
         arrays = [chosen, kernel.pack(codes, *levels), kernel.pad_columns(scale)]
         cases.append(Case(lambda ops, n, w, s, k=kernel: Columns(k, w, n).values(s), arrays))
     program = build(*cases)
-    results = XlaExecutable(program)(*[array for case in cases for array in case.args])
+    results = evaluated(program, *[array for case in cases for array in case.args])
     for want, got in zip(wanted, results, strict=True):
         np.testing.assert_array_equal(got, want)
 

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 import jq
 from jq.frontends.source import trace
 from jq.ir import Program, dtype_of, kind_of, shape_of
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.prepare.transposes.move_transposes import MoveTransposes
+from tests.support.programs import evaluated
 
 Axis = Any
 
@@ -92,11 +92,11 @@ def test_drawn(names: list[str], data: st.DataObject) -> None:
     w = rng.standard_normal((3, 3, 4, 4)).astype(np.float32) / 4
     x = rng.standard_normal((2, 4, 8, 9)).astype(np.float32)
     program = trace(jq.Model(fn, {"w": w}, (x,))).program.clone()
-    before, cost = XlaExecutable(program)(x), moved(program)
+    before, cost = evaluated(program, x), moved(program)
     MoveTransposes().run(program, None)  # type: ignore[arg-type]
     program.verify()
     after = moved(program)
     assert after[0] <= cost[0] and after[1] <= cost[1]
-    for a, b in zip(before, XlaExecutable(program)(x), strict=True):
+    for a, b in zip(before, evaluated(program, x), strict=True):
         scale = max(1.0, float(np.abs(a).max()))
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * scale)

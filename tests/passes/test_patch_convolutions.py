@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target
+from tests.support.programs import evaluated
 from tests.support.texts import inputs_of, load
 
 ONE = "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
@@ -52,10 +52,10 @@ CASES = {
 def test_patches_give_the_convolution(case: str) -> None:
     program = load(CASES[case])
     inputs = inputs_of(program)
-    (want,) = XlaExecutable(program)(*inputs)
+    (want,) = evaluated(program, *inputs)
     cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
     assert run_all([make_pass("patch-convolutions", {})], program, cx)
     assert "stablehlo.convolution" not in str(program.module)
-    (got,) = XlaExecutable(program)(*inputs)
+    (got,) = evaluated(program, *inputs)
     # Sums of at most 32 terms, whose magnitudes are below 2 in the mean, in another order.
     np.testing.assert_allclose(got, want, rtol=0, atol=32 * 2.0**-24 * 32 * 2)

@@ -11,7 +11,6 @@ from jq.base.errors import InternalError, UserError
 from jq.base.system.folders import data_dir
 from jq.ir import Program
 from jq.ir.markers import marker_kind
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext, known_passes, run_all
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
@@ -19,6 +18,7 @@ from jq.passes.pipeline.rewriting import check_level
 from jq.planning.decisions import QuantPlan
 from jq.target.rules import Rule
 from jq.target.target import load_target
+from tests.support.programs import evaluated
 from tests.support.texts import inputs_of, load
 
 PIPELINES = sorted(path.stem for path in data_dir("pipelines").glob("*.toml"))
@@ -147,7 +147,7 @@ def test_each_level_is_a_program_of_its_own_with_the_same_function():
     assert tuple(programs) == LEVELS
     assert len({id(p.module) for p in programs.values()}) == len(LEVELS)
     x = inputs_of(programs["float"])
-    qdq, integer = (XlaExecutable(programs[level])(*x)[0] for level in ("qdq", "integer"))
+    qdq, integer = (evaluated(programs[level], *x)[0] for level in ("qdq", "integer"))
     # Sums of eight products, rounded in another order.
     np.testing.assert_allclose(integer, qdq, rtol=0, atol=8 * 2.0**-23 * np.abs(qdq).max() * 8)
     assert any(marker_kind(op) for op in programs["qdq"].walk())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 P = {n: {"kernel": RNG.standard_normal((32, 32)).astype(np.float32)} for n in "abcd"}
@@ -41,7 +41,7 @@ def test_each_op_has_the_type_of_its_rule():
 def test_operands_are_rounded_and_sums_are_not(name):
     w = P["a"]["kernel"]
     model = jq.Model(lambda p, x: x @ p["w"], {"w": w}, (X,))
-    (got,) = XlaExecutable(jq.rewrite(model, rules=[f"w: {name}"])["integer"])(X)
+    (got,) = evaluated(jq.rewrite(model, rules=[f"w: {name}"])["integer"], X)
     rounded = [v.astype(jnp.dtype(name)).astype(np.float64) for v in (X, w)]
     assert np.allclose(got, rounded[0] @ rounded[1], rtol=1e-5, atol=1e-5)
     assert not np.allclose(got, X @ w, rtol=1e-5, atol=1e-5)

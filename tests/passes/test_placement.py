@@ -18,6 +18,7 @@ from jq.ir.markers import QUANTIZE, match
 from jq.ir.oracle.xla import XlaExecutable
 from tests.support.encoder import build_random
 from tests.support.noise import bound
+from tests.support.programs import evaluated
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -119,7 +120,7 @@ def codes_at(placement, name):
     program = levels("network", placement)["integer"].clone()
     op = next(op for op in program.walk() if string_attr(op, NAME) == name)
     program.return_values([op.operands[0]])
-    return XlaExecutable(program)(X)[0]
+    return evaluated(program, X)[0]
 
 
 def test_codes_at_contractions():

@@ -12,8 +12,8 @@ import pytest
 import jq
 from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
-from jq.ir.oracle.xla import XlaExecutable
 from scripts.checks.cache import decode, whole
+from tests.support.programs import evaluated
 
 gpt = importlib.import_module("jq.models.zoo.gpt")
 INT8 = {"kv_cache.format": "int8"}
@@ -53,7 +53,7 @@ def test_update_writes_the_codes_of_the_format_and_keeps_the_others():
     assert [i.name for i in program.inputs] == ["arg0", "arg1", "arg2:codes", "arg2:scale"]
     codes = np.arange(32, dtype=np.int8).reshape(4, 8)
     scale = np.full((4, 1), 0.5, np.float32)
-    _, new, scales = XlaExecutable(program)(x, np.int32(2), codes, scale)
+    _, new, scales = evaluated(program, x, np.int32(2), codes, scale)
     parts = get_format("int8").encode(x, Encoding("int8", (8,), (0,)))
     assert new.tolist() == [*codes[:2].tolist(), parts["codes"].tolist(), codes[3].tolist()]
     assert scales.ravel().tolist() == [0.5, 0.5, parts["scale"].item(), 0.5]

@@ -9,7 +9,7 @@ import pytest
 import jq
 from jq import api
 from jq.base.errors import UserError
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 W = RNG.integers(-127, 128, (8, 3)).astype(np.int8)
@@ -50,7 +50,7 @@ def test_by_hand_in_jax(pipeline):
         "int8 per-tensor asymmetric (given)",
     ]
     program = jq.rewrite(model, pipeline=pipeline)["integer"]
-    assert np.allclose(XlaExecutable(program)(X)[0], expected(before=False), rtol=1e-5)
+    assert np.allclose(evaluated(program, X)[0], expected(before=False), rtol=1e-5)
 
 
 def test_quantized_types_of_stablehlo(tmp_path):
@@ -62,7 +62,7 @@ def test_quantized_types_of_stablehlo(tmp_path):
     want = expected(before=True)
     assert not np.allclose(want, expected(before=False))  # ties with an odd zero point
     half_a_step = np.array([0.005, 0.01, 0.015]) / 2  # the result is quantized, too
-    assert (np.abs(XlaExecutable(program)(X)[0] - want) <= half_a_step * 1.001).all()
+    assert (np.abs(evaluated(program, X)[0] - want) <= half_a_step * 1.001).all()
 
 
 STORED = """
@@ -91,7 +91,7 @@ def test_unsigned_storage_stands_for_the_same_numbers(tmp_path):
         texts.append((program.text(), [a.tolist() for a in program.weights.values()]))
     assert texts[0] == texts[1]
     want = expected(before=True) + 1.4 * np.float32([0, 1, 0]) * _real(X).sum(1, keepdims=True)
-    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, rtol=1e-5)
+    np.testing.assert_allclose(evaluated(program, X)[0], want, rtol=1e-5)
 
 
 def _real(x: np.ndarray) -> np.ndarray:
@@ -126,8 +126,8 @@ def test_a_product_of_wide_integers_is_left_alone():
     (op,) = jq.plan(model).ops
     assert (op.decision, op.reason) == ("float", "already integer")
     before = api.trace(model).program
-    same = XlaExecutable(jq.rewrite(model)["integer"])(X)[0]
-    assert np.array_equal(same, XlaExecutable(before)(X)[0])
+    same = evaluated(jq.rewrite(model)["integer"], X)[0]
+    assert np.array_equal(same, evaluated(before, X)[0])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_quantized_types_that_stand_for_narrow_floats(tmp_path, name, dtype):
     steps = np.float32(x) / np.float32(a) + 3
     left = ((np.clip(np.rint(steps), -128, 127) - 3) * a).astype(dtype).astype(np.float64)
     right = ((W - np.array([0, -7, 0])) * b).astype(dtype).astype(np.float64)
-    got = np.asarray(XlaExecutable(program)(x)[0])
+    got = np.asarray(evaluated(program, x)[0])
     assert got.dtype == dtype
     bound = 2.0 ** -(jnp.finfo(dtype).nmant + 1) * 3  # each factor is rounded once, and the result
     assert (np.abs(got - left @ right) <= bound * (np.abs(left) @ np.abs(right))).all()

@@ -9,8 +9,8 @@ from jq.ir import at
 from jq.ir.build import last_of
 from jq.ir.markers import dequantize, quantize_dynamic
 from jq.ir.oracle.interpreter import interpret
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.lower_markers import LowerMarkers
+from tests.support.programs import evaluated
 from tests.support.texts import load
 
 RNG = np.random.default_rng(0)
@@ -51,6 +51,6 @@ def test_products_with_weights_in_integers(name: str, weights: str) -> None:
     model = jq.Model(lambda p, x: x @ p, w, (x,))
     settings = {"activations.format": name, "weights.format": weights}
     levels = jq.rewrite(model, pipeline="int8-dynamic", settings=settings)
-    told, found = (XlaExecutable(levels[level])(x)[0] for level in ("qdq", "integer"))
+    told, found = (evaluated(levels[level], x)[0] for level in ("qdq", "integer"))
     assert np.abs(told - x @ w).max() < 0.3 * np.abs(x @ w).max()
     np.testing.assert_allclose(found, told, rtol=1e-5, atol=1e-5 * np.abs(told).max())

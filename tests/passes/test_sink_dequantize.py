@@ -12,12 +12,12 @@ from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.affine import Affine
 from jq.ir import Program, at, func
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.passes.pipeline import load_pipeline
 from jq.planning.decisions import QuantPlan
 from jq.target.target import load_target
 from tests.ir.ops.integers import tensor
+from tests.support.programs import evaluated
 from tests.support.texts import load
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -169,7 +169,7 @@ def test_what_moves_keeps_its_bits(name, decoded):
     blocks = {ENCODINGS[i].block for i in moved if ENCODINGS[i].format == "int8"}
     assert set(BLOCKS) - blocks == STAYS.get(name, set())
     _return(program, moved)
-    got = XlaExecutable(program)(np.int32(1))
+    got = evaluated(program, np.int32(1))
     for i, value in zip(moved, got, strict=True):
         want = np.ascontiguousarray(move.numpy(decoded[i]))
         assert (value.dtype, value.shape) == (want.dtype, want.shape)

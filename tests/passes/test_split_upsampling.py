@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target
 from tests.passes.test_drawn_layouts import placed
 from tests.passes.test_kernel_passes import Both, array
+from tests.support.programs import evaluated
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -85,7 +85,7 @@ def test_the_sums_are_those_of_the_dilated_input(case: Drawn, seed: int) -> None
         assert list(program.weights) == ["w"]
         text = program.text()
         assert text.count("stablehlo.convolution") == 1 and "lhs_dilate = [2" not in text
-        (got,) = XlaExecutable(program)(x)
+        (got,) = evaluated(program, x)
         if exact:
             np.testing.assert_array_equal(got, np.asarray(fn({"w": w}, x)))
             continue

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from jq.base.system.processor import Processor
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.passes.iree_mends import convolutions
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import Target, load_target
+from tests.support.programs import evaluated
 from tests.support.texts import inputs_of, load
 
 # A window; every second element; and what is a product.
@@ -37,11 +37,11 @@ def context(target: str | Target) -> PassContext:
 def test_convolutions_are_widened_and_products_are_not() -> None:
     program = load(TEXT)
     inputs = inputs_of(program)
-    want = XlaExecutable(program)(*inputs)
+    want = evaluated(program, *inputs)
     assert run_all([make_pass("widen-convolutions", {})], program, context("aarch64_i8mm"))
     assert str(program.module).count("(tensor<1x5x5x16xi16>, ") == 2
     assert str(program.module).count("(tensor<1x5x5x16xi8>, ") == 1
-    for x, y in zip(want, XlaExecutable(program)(*inputs), strict=True):
+    for x, y in zip(want, evaluated(program, *inputs), strict=True):
         np.testing.assert_array_equal(x, y)
 
 

@@ -13,10 +13,10 @@ import pytest
 import jq
 from jq.base.progress import silent
 from jq.ir.decisions import facts_of
-from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import detect
 from jq.reporting.measuring.glance import at_a_glance
 from tests.kernels.strategies import HERE
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 8, 64)).astype(np.float32)
@@ -37,7 +37,7 @@ def test_operands_are_rounded_and_sums_are_not(target: str) -> None:
     assert levels["integer"].weights["f"].dtype == ml_dtypes.bfloat16
     exact = _halved(X) @ _halved(P["f"])
     bound = (64 + 2) * UNIT * (abs(_halved(X)) @ abs(_halved(P["f"])))
-    (told,) = XlaExecutable(levels["integer"])(X)
+    (told,) = evaluated(levels["integer"], X)
     compiled = jq.compile(model, pipeline="bf16", target=target)
     for found in (told, np.asarray(compiled(X))):
         assert (abs(found - exact) <= bound + UNIT * abs(exact)).all()
@@ -120,11 +120,11 @@ def test_levels_agree_with_the_kernel_of_rounded_products(pipeline: str, neighbo
     kernels = {op["name"]: op["kernel"] for op in compiled.manifest.ops}
     assert all("decode_dot" in k or "gemv" in k for k in kernels.values()), kernels
     whole, few, image = compiled(X)
-    levels = XlaExecutable(compiled.levels["integer"])(X)
+    levels = evaluated(compiled.levels["integer"], X)
     exact = jq.rewrite(
         model, pipeline=f"{pipeline}-weight-only", settings=["recovery=false", "float_type=float32"]
     )["integer"]
-    plain = XlaExecutable(exact)(X)
+    plain = evaluated(exact, X)
     sizes = [abs(X) @ abs(P["f"]) * 1.2, _convolved(abs(X)[:, :, None, :16], abs(params["wide"]))]
     unit = (144 + 8) * UNIT + neighbours * 2.0**-8  # a decode may fall to another neighbour
     for found, level, float32, size in zip(
@@ -153,8 +153,8 @@ def test_products_of_mx_floats_have_kernels_and_are_exact_in_bfloat16(
     assert first["kernel"].startswith("decode_dot") and second["kernel"]
     assert ([first["lhs"], first["rhs"]] == ["bf16", "bf16"]) == halved and second["lhs"] != "bf16"
     told["settings"] = ["recovery=false", *more[:1], "float_type=float32"]
-    plain = XlaExecutable(jq.rewrite(model, **told)["integer"])(X)
-    levels = XlaExecutable(compiled.levels["integer"])(X)
+    plain = evaluated(jq.rewrite(model, **told)["integer"], X)
+    levels = evaluated(compiled.levels["integer"], X)
     sizes = abs(X) @ abs(P["f"]) * 1.2  # codes may be larger by half a step
     for got, level, want, size in zip(
         compiled(X), levels, plain, (sizes, sizes[0, :3]), strict=True
@@ -192,7 +192,7 @@ def test_rounded_convolutions_and_lookups() -> None:
     kernels = facts_of(levels["target"], "kernel")
     assert levels["integer"].weights["deep"].dtype == ml_dtypes.bfloat16
     assert kernels["wide"].startswith("convolution") and kernels["deep"].startswith("depthwise")
-    (told,) = XlaExecutable(levels["integer"])(tokens)
+    (told,) = evaluated(levels["integer"], tokens)
     compiled = np.asarray(jq.compile(model, pipeline="bf16")(tokens))
     # The sums of the first, in two orders, may be rounded to neighbours, 2^-7 apart at most.
     sizes = {name: abs(array) for name, array in params.items()}

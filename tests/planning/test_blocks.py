@@ -9,7 +9,7 @@ import pytest
 
 import jq
 from jq.ir.ops.rules.reshape import new_block
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((12, 64, 96)).astype(np.float32)
@@ -29,7 +29,7 @@ def test_a_kernel_summed_over_two_axes(fn):
     assert levels["qdq"].weights["w:scale"].shape == (12, 2, 96)
     (op,) = jq.plan(jq.Model(fn, {"w": W}, (X,)), pipeline="int4-dynamic").ops
     assert op.decision == "integer" and "xi32>" in levels["integer"].text()
-    (want,), (got,) = (XlaExecutable(levels[level])(X) for level in ("qdq", "integer"))
+    (want,), (got,) = (evaluated(levels[level], X) for level in ("qdq", "integer"))
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 

@@ -9,12 +9,11 @@ import pytest
 import jq
 from jq.ir.build import string_attr
 from jq.ir.oracle.interpreter import interpret
-from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import ATTRIBUTE, JoinDigits, Kernel, WideQuantize, WideResidual, available
 from jq.passes.kernels._digits import is_small
 from jq.passes.kernels._kernel import declarations
 from jq.target.target import load_target
-from tests.support.programs import assert_same_bits, run_iree
+from tests.support.programs import assert_same_bits, evaluated, run_iree
 from tests.support.targets import LIMITS
 
 RNG = np.random.default_rng(0)
@@ -29,7 +28,7 @@ def test_products_are_exact_and_the_activation_costs_half_a_step():
     assert (op.decision, kinds) == ("integer", {0: "int16", 1: "int8"})
     levels = jq.rewrite(model, pipeline="int8x16-static")
     assert "xi64>" in levels["integer"].text()  # a sum of 64 bits holds any products of these
-    (got,) = XlaExecutable(levels["integer"])(X)
+    (got,) = evaluated(levels["integer"], X)
     weights = levels["qdq"].weights
     decoded = weights["w:codes"].astype(np.float64) * weights["w:scale"]
     bound = np.abs(X).max() / 32767 / 2 * np.abs(decoded).sum(0) * (1 + 1e-3)

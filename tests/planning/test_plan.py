@@ -12,7 +12,6 @@ import pytest
 import jq
 from jq.base.errors import UserError
 from jq.formats import Encoding, QuantizedTensor, get_format
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, rewrite
 from jq.planning.calibration.observer import Range
@@ -21,6 +20,7 @@ from jq.planning.decisions import OpPlan, QuantPlan
 from jq.planning.review import mostly_float
 from jq.target.rules import parse_rule
 from jq.target.target import Device, Target
+from tests.support.programs import evaluated
 from tests.support.texts import inputs_of, load
 
 DENSE = """(%x: tensor<4x64xf32>, %w: tensor<64x32xf32> {jq.weight = "a/dense/kernel"},
@@ -168,7 +168,7 @@ def test_a_column_that_is_reshaped_is_no_mistake(pipeline):
     plan = make_plan(program, loaded, target)
     levels = rewrite(program, loaded, PassContext(plan, loaded.settings, target))
     x = inputs_of(levels["float"])
-    floats, codes = (XlaExecutable(levels[level])(*x)[0] for level in ("float", "integer"))
+    floats, codes = (evaluated(levels[level], *x)[0] for level in ("float", "integer"))
     # Half a step of the largest weight, with every factor; MXFP4 cuts off a quarter at most.
     half = {"int4-weight-only": 1 / 254, "mxfp4-weight-only": 1 / 4}[pipeline]
     bound = np.abs(x[0]).sum(1, keepdims=True) * np.abs(levels["float"].weights["w"]).max() * half

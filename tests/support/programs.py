@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,10 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
+from jq.reporting.measuring.glance import numbers_of
 
 Arrays = list[np.ndarray]
+QUICK = 100_000  # numbers that the interpreter computes in less time than XLA compiles
 
 
 @dataclass(frozen=True)
@@ -121,3 +124,11 @@ def assert_same_bits(got: np.ndarray, want: np.ndarray, what: str = "") -> None:
     assert not len(bad), (
         f"{what}: {len(bad)} differ, first at {bad[0]}: {got[tuple(bad[0])]} {want[tuple(bad[0])]}"
     )
+
+
+def evaluated(program: Program, *inputs: Any) -> Arrays:
+    """What a program of any level computes: by StableHLO's interpreter, or, where that takes long,
+    by XLA, which compiles for seconds what has hundreds of ops."""
+    if numbers_of(program) <= QUICK:
+        return interpret(program, *inputs)
+    return XlaExecutable(program)(*inputs)

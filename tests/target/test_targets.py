@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 from tests.support.steps import rounded_product
 
 RNG = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def test_all_pairs_of_schemes_are_integer_and_near_float(model, weights, activat
     settings = {"weights.scheme": weights, "activations.scheme": activations}
     assert [r["weights"].split()[-1] for r in rows(model, settings=settings)] == [weights] * 2
     program = jq.rewrite(model, settings=settings)["integer"]
-    (got,) = XlaExecutable(program)(X)
+    (got,) = evaluated(program, X)
     between, error = rounded_product(X, 0.0, W)
     want, bound = rounded_product(between, error, W.T)
     dots = [line for line in program.text().splitlines() if "stablehlo.dot_general" in line]
@@ -43,7 +43,7 @@ def test_all_pairs_of_schemes_are_integer_and_near_float(model, weights, activat
     assert (np.abs(got - want) <= bound).all()
     if weights != activations:  # the scheme is no mere label
         other = jq.rewrite(model, settings={"weights.scheme": activations})["integer"]
-        assert not np.array_equal(XlaExecutable(other)(X)[0], got)
+        assert not np.array_equal(evaluated(other, X)[0], got)
 
 
 def test_the_nearest_is_chosen_where_nothing_was_asked_for(model):
@@ -120,7 +120,7 @@ def test_processors_by_name_compile(model, target):
     compiled = jq.compile(model, target=target)
     assert [c.lhs for c in compiled.audit().contractions] == ["i8", "i8"]
     if target == "llvm-cpu-generic":
-        want = XlaExecutable(jq.rewrite(model)["integer"])(X)[0]
+        want = evaluated(jq.rewrite(model)["integer"], X)[0]
         assert np.allclose(compiled(X), want, atol=1e-4)
 
 
@@ -136,6 +136,6 @@ def test_widths_of_activations_beside_each_other(model, format, tmp_path):
     assert formats == [format, "int8"]
     program = jq.rewrite(model, target=str(path), rules=[rule])["integer"]
     want = _two(model.params, X)
-    error = np.abs(XlaExecutable(program)(X)[0] - want).max() / np.abs(want).max()
+    error = np.abs(evaluated(program, X)[0] - want).max() / np.abs(want).max()
     assert error < (0.2 if format == "int4" else 0.02)
     assert jq.plan(model, rules=["zzz: float"]).unused_rules == ("zzz",)

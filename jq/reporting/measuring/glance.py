@@ -146,7 +146,7 @@ def agreement(one: Arrays, other: Arrays) -> float:
 def third(program: Program, inputs: Arrays) -> tuple[str, Arrays, Arrays]:
     """The name of a third evaluator, what it gives, and what it gives for the shaken program."""
     both = [program, shaken(program)]
-    if _numbers(program) <= SLOW:
+    if numbers_of(program) <= SLOW:
         with suppress(Exception):  # what it has not, XLA has
             right, moved = (interpret(each, *inputs) for each in both)
             return "StableHLO's interpreter", right, moved
@@ -167,7 +167,7 @@ def shaken(program: Program) -> Program:
     return copy
 
 
-def _numbers(program: Program) -> float:
+def numbers_of(program: Program) -> float:
     """The numbers that a call computes; without end where a loop is."""
     ops = [op.operation for op in program.walk()]
     if any(op.name == "stablehlo.while" for op in ops):

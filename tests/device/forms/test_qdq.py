@@ -22,7 +22,7 @@ from jq.device.network import Tensor
 from jq.device.results import Export
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import SINGLE
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -186,7 +186,7 @@ def test_digits_and_back(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((32, 8, 8, 1)).astype(np.float32)
     ((wanted,),) = qdq.run(path.read_bytes(), [[x]])
     compiled = jq.compile(str(path), "float", "llvm-cpu-generic", emit="integer")
-    (read,) = XlaExecutable(compiled.levels["integer"])(x)
+    (read,) = evaluated(compiled.levels["integer"], x)
     assert np.array_equal(read, wanted)
 
 

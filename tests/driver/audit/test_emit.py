@@ -11,8 +11,8 @@ import pytest
 import jq
 from jq.ir import editing, ir, parse_module, run_passes, stablehlo
 from jq.ir.oracle.interpreter import interpret
-from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.quantized.markers import to_quant_types
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 64)).astype(np.float32)
@@ -44,8 +44,8 @@ def test_an_emitted_module_is_whole(made: tuple[jq.CompiledModel, Path], level: 
         assert head.startswith(b"ML\xefR\rStableHLO_v1.")
     file = f"{level}.portable.mlirbc" if portable else f"{level}.mlirbc"
     again = jq.trace(path / file).program
-    (want,) = XlaExecutable(compiled.levels[level])(X)
-    np.testing.assert_array_equal(XlaExecutable(again)(X)[0], want)
+    (want,) = evaluated(compiled.levels[level], X)
+    np.testing.assert_array_equal(evaluated(again, X)[0], want)
     assert (path / f"{level}.mlir").read_text().startswith("module")
 
 
@@ -90,7 +90,7 @@ def test_wide_codes_have_types_too() -> None:
     assert "!quant.uniform<i16:f32, " in program.text()
     assert "composite" not in program.text()
     again = jq.trace(program.materialize()).program
-    (got,), (want,) = (XlaExecutable(p)(X) for p in (again, levels["qdq"]))
+    (got,), (want,) = (evaluated(p, X) for p in (again, levels["qdq"]))
     np.testing.assert_array_equal(got, want)
 
 
@@ -102,11 +102,11 @@ def test_types_round_as_ours_but_for_ties() -> None:
         lambda p, x: jq.fake_quant(x, scheme="asymmetric", range=(-3.03125, 4.9375)), {}, (x,)
     )
     program = jq.rewrite(model, pipeline="int8-static")["qdq"]
-    (ours,) = XlaExecutable(program)(x)
+    (ours,) = evaluated(program, x)
     to_quant_types(program)
     assert "uniform_quantize" in program.text() and 'jq.quantize"' not in program.text()
     run_passes(program.module, "func.func(stablehlo-legalize-quant-to-math)")
-    (theirs,) = XlaExecutable(program)(x)
+    (theirs,) = evaluated(program, x)
     steps = np.abs(ours - theirs) * 2**5
     near = np.abs(x * 2**5 % 1 - 0.5) <= 2.0**-17
     assert steps.max() == 1 and not steps[~near].any() and near[steps > 0].all()

@@ -15,7 +15,7 @@ from jq.driver.weights.quantize import quantize_weights
 from jq.formats import get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import ir, parse_module
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 
@@ -106,7 +106,7 @@ def test_model_and_module_hold_the_same_data(dtype, granularity, more):
     assert isinstance(tensor, QuantizedTensor) and tensor.shape == kernel.shape
     (x,) = given.example_inputs
     want = x @ tensor.decode()
-    (got,) = XlaExecutable(jq.trace(quantized).program)(x)
+    (got,) = evaluated(jq.trace(quantized).program, x)
     assert np.allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
     module = parse_module(text())

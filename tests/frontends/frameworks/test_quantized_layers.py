@@ -15,7 +15,7 @@ import pytest
 import jq
 from jq.formats import NUMPY, get_format
 from jq.ir.encodings import encoding_in
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 os.environ["KERAS_BACKEND"] = "jax"
 
@@ -35,7 +35,7 @@ def kept(program: Any, name: str) -> np.ndarray:
 def same_results(model: jq.Model, x: np.ndarray, want: np.ndarray) -> dict[str, Any]:
     """The levels of a model that computes what it did."""
     levels = jq.rewrite(model, pipeline="float", settings={"strict_encodings": True})
-    (got,) = XlaExecutable(levels["integer"])(x)
+    (got,) = evaluated(levels["integer"], x)
     assert np.abs(got - want).max() <= 1e-6 * np.abs(want).max()
     return levels
 

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import jq
 from jq.base.errors import UserError
-from jq.ir.oracle.xla import XlaExecutable
 from tests.frontends.onnx.against_ort import by_onnxruntime
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(5)
 Arrays = dict[str, np.ndarray]
@@ -244,7 +244,7 @@ def test_it_is_computed_as_onnxruntime_does(make: Callable[[], Made], tmp_path: 
     made, inputs = make()
     onnx.save(made, tmp_path / "m.onnx")
     program = jq.trace(jq.load_onnx(tmp_path / "m.onnx")).program
-    ours = XlaExecutable(program)(*inputs.values())
+    ours = evaluated(program, *inputs.values())
     theirs = by_onnxruntime(tmp_path / "m.onnx", *inputs.values())
     for y, wanted in zip(ours, theirs, strict=True):
         assert (y.dtype, y.shape) == (wanted.dtype, wanted.shape)

@@ -14,6 +14,7 @@ import jq
 from jq.frontends.tflite.operators import as_onnx
 from jq.frontends.tflite.schema import OPERATORS, READ, SCHEMA, TYPES
 from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 litert = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
 ort = pytest.importorskip("onnxruntime")
@@ -452,7 +453,7 @@ def test_codes_are_those_of_litert(apply: Any, shape: tuple[int, ...], tmp_path:
     from jq.device.forms.tflite import run
 
     x = rng.integers(-128, 128, (2, 6, 6, 4)).astype(np.int8)
-    ((want,),), (got,) = run(path.read_bytes(), [[x]]), XlaExecutable(program)(x)
+    ((want,),), (got,) = run(path.read_bytes(), [[x]]), evaluated(program, x)
     assert np.abs(np.int32(got) - np.int32(want)).max() <= 1
     assert len(np.unique(want)) > 4
 

@@ -15,8 +15,8 @@ from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.frontends.tflite.schema import READ, SCHEMA, TYPES
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.pipeline import rewrite
+from tests.support.programs import evaluated
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
@@ -97,7 +97,7 @@ def held(
     job = prepare_job(str(path), request)
     context = job.context(plan_job(job, request.stages))
     levels = rewrite(job.program, job.pipeline, context, "integer")
-    return XlaExecutable(levels["integer"])(*xs)[0], want, levels["integer"].notes
+    return evaluated(levels["integer"], *xs)[0], want, levels["integer"].notes
 
 
 def drawn(count: int, dtype: str = "int8", seed: int = 0) -> list[np.ndarray]:

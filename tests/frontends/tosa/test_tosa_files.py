@@ -14,7 +14,7 @@ import jq
 from jq.cli.app import main
 from jq.device.forms.tosa import run
 from jq.frontends.tosa.schema import OPERATORS, SCHEMA
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -52,7 +52,7 @@ def test_the_bits_of_the_reference(file: Path) -> None:
     program, rng = jq.trace(file).program, np.random.default_rng(1)
     for ends in ((-128, 127), (-128, -128), (127, 127)):
         x = rng.integers(*ends, (1, 8, 8, 3), np.int8, endpoint=True)
-        (got,), ((wanted,),) = XlaExecutable(program)(x), run(file.read_bytes(), [[x]])
+        (got,), ((wanted,),) = evaluated(program, x), run(file.read_bytes(), [[x]])
         assert np.array_equal(got, wanted)
         assert got.dtype == wanted.dtype
 
@@ -73,7 +73,7 @@ def test_conditions_and_products_of_16_bits(tmp_path: Path) -> None:
     given = jq.export(model, path, target="npu-int8", settings={"recovery": False})["inputs"]
     (kind,) = (np.dtype(t["dtype"]) for t in given)
     x = rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, (4, 8), kind)
-    (got,), ((wanted,),) = XlaExecutable(jq.trace(path).program)(x), run(path.read_bytes(), [[x]])
+    (got,), ((wanted,),) = evaluated(jq.trace(path).program, x), run(path.read_bytes(), [[x]])
     assert np.array_equal(got, wanted)
 
 
@@ -81,7 +81,7 @@ def test_the_command_compiles_it(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["compile", str(file), "-p", "float", "-o", str(out), "-q"]) == 0
     x = np.random.default_rng(2).integers(-128, 127, (1, 8, 8, 3), np.int8)
-    (wanted,) = XlaExecutable(jq.trace(file).program)(x)
+    (wanted,) = evaluated(jq.trace(file).program, x)
     (got,) = jax.tree.leaves(jq.load(out)(x))
     assert np.array_equal(got, wanted)
 

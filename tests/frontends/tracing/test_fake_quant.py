@@ -10,7 +10,7 @@ import pytest
 import jq
 from jq.base.errors import JqError
 from jq.formats import Encoding, get_format
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 X = np.random.default_rng(0).standard_normal((6, 70)).astype(np.float32) * 3
 MX = ("mxint8", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4")
@@ -156,5 +156,5 @@ def test_a_mapped_model_keeps_its_parameters():
     model = jq.Model(jax.vmap(one, (None, 0)), {"w": w}, (x,))
     (op,) = jq.plan(model, pipeline="int8-static").ops
     assert op.decision == "integer"
-    (got,) = XlaExecutable(jq.rewrite(model, pipeline="int8-static")["integer"])(x)
+    (got,) = evaluated(jq.rewrite(model, pipeline="int8-static")["integer"], x)
     np.testing.assert_allclose(got, one({"w": w}, x), rtol=1e-5, atol=1e-5)

@@ -14,7 +14,7 @@ import jq
 from jq.formats import NUMPY, get_format
 from jq.formats.affine import Affine
 from jq.ir.encodings import encoding_in
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 
 qwix = pytest.importorskip("qwix")
 # Qwix asks Flax for a name that Flax has given up.
@@ -66,7 +66,7 @@ def test_codes_and_results():
             path = f"{name}/{layer}/kernel/array/qvalue"
             theirs = np.asarray(params[name][layer]["kernel"].array.qvalue)
             assert np.array_equal(codes(levels["qdq"], path), bits(theirs)), path
-    got = XlaExecutable(levels["integer"])(np.asarray(X))
+    got = evaluated(levels["integer"], np.asarray(X))
     for (name, ref), result in zip(sorted(want.items()), got, strict=True):
         # Sums in another order, and a code of an activation at a tie that a last place decides.
         loose = 1e-5 if name.endswith("None") else 2.0**-7

@@ -12,7 +12,7 @@ import jq
 from jq.ir.autodiff.evaluate import run
 from jq.ir.autodiff.jax_ops import Unsupported
 from jq.ir.autodiff.sensitivity import Sensitivity
-from jq.ir.oracle.xla import XlaExecutable
+from tests.support.programs import evaluated
 from tests.support.texts import load
 
 RNG = np.random.default_rng(0)
@@ -128,7 +128,7 @@ INDICES_FIRST = """(%x: tensor<5x8xf32>, %i: tensor<2x3xi32>) -> tensor<5x8xf32>
 def test_indices_along_any_axis():
     program, i = load(INDICES_FIRST), np.array([[1, 4, 0], [2, 0, 7]], np.int32)
     (ours,) = run(program, [X, i], [], keep)
-    (theirs,) = XlaExecutable(program)(X, i)
+    (theirs,) = evaluated(program, X, i)
     np.testing.assert_array_equal(ours, theirs)
 
 

@@ -11,8 +11,8 @@ import jq
 from jq.ir import parse_module, run_passes
 from jq.ir.ops.dataflow import Encodings
 from jq.ir.ops.lattice import CONFLICT, FLOAT, Encoded
-from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.quantized.markers import to_quant_types
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 X = (RNG.standard_normal((2, 8, 8)) * 1.5).astype(np.float32)
@@ -80,7 +80,7 @@ def test_codes_go_through_and_nothing_is_quantized_again():
     assert [name for name, kind in kinds.items() if kind != "given"] == []
     assert {op.decision for op in products} == {"integer"}
     program = jq.rewrite(given, pipeline="int8-dynamic")["integer"]
-    for name, got, ref in zip(KEEPING, XlaExecutable(program)(X, FLAG), want, strict=True):
+    for name, got, ref in zip(KEEPING, evaluated(program, X, FLAG), want, strict=True):
         np.testing.assert_allclose(got, ref, rtol=1e-5, atol=2e-5, err_msg=name)
 
 
@@ -89,10 +89,10 @@ def test_a_bound_between_two_codes_is_rounded_with_the_parameters_of_the_others(
     (op,) = jq.plan(given).ops
     scale = np.float32(3) / 127
     assert op.operands[0].parameters == (scale, None)
-    (got,) = XlaExecutable(jq.rewrite(given)["integer"])(X, FLAG)
+    (got,) = evaluated(jq.rewrite(given)["integer"], X, FLAG)
     step = scale / 2 * np.abs(np.asarray(jq.fake_quant(W, granularity="per-channel"))).sum(0)
     assert (np.abs(got - want) <= step).all()
-    (exact,) = XlaExecutable(jq.rewrite(given, pipeline="float")["integer"])(X, FLAG)
+    (exact,) = evaluated(jq.rewrite(given, pipeline="float")["integer"], X, FLAG)
     np.testing.assert_allclose(exact, want, rtol=1e-5, atol=2e-5)  # there it stays what it is
 
 
@@ -135,13 +135,13 @@ def test_quantized_types_are_read_back_to_the_same_bits():
     program = levels["qdq"].clone()
     to_quant_types(program)
     again = jq.rewrite(jq.trace(program.materialize()), pipeline="int8-dynamic")
-    pairs = zip(*(XlaExecutable(p["integer"])(X, FLAG) for p in (again, levels)), strict=True)
+    pairs = zip(*(evaluated(p["integer"], X, FLAG) for p in (again, levels)), strict=True)
     assert all(np.array_equal(a, b) for a, b in pairs)
     program.module = parse_module(program.text())
     passes = "stablehlo-legalize-quant-to-math,chlo-legalize-to-stablehlo"
     run_passes(program.module, f"func.func({passes})")
     for name, got, want in zip(
-        whole, *(XlaExecutable(p)(X, FLAG) for p in (program, levels["qdq"])), strict=True
+        whole, *(evaluated(p, X, FLAG) for p in (program, levels["qdq"])), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5, err_msg=name)
 

@@ -7,10 +7,10 @@ import pytest
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import dtype_of
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
 from tests.ir.ops.integers import TARGET
+from tests.support.programs import evaluated
 from tests.support.texts import load
 
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32) + 1
@@ -79,7 +79,7 @@ def test_integers_of_a_part(part, scheme, granularity):
         tokens = Encoding("int8", X.shape, (1, 0), "asymmetric")
         parts = fmt.quantize_dynamic(NUMPY, X, tokens)
         x = fmt.dequantize(NUMPY, parts["codes"], parts["scale"], parts["zero_point"], tokens)
-    got = XlaExecutable(integer)(X)[0]
+    got = evaluated(integer, X)[0]
     want = x.astype(np.float64) @ weight.astype(np.float64)
     # Eight products, each rounded a few times.
     np.testing.assert_allclose(got, want, rtol=0, atol=2.0**-23 * 8 * np.abs(x).max() * 8)

@@ -11,7 +11,6 @@ import pytest
 import jq
 from jq.frontends.tracing.entry import trace
 from jq.ir import Program
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, prepare
 from jq.passes.recovery._product_inputs import find_inputs
@@ -19,6 +18,7 @@ from jq.passes.recovery.equalize import Equalize
 from jq.planning.decisions import QuantPlan
 from tests.passes.recovery.models import TARGET
 from tests.reporting.report.test_suggest import pair
+from tests.support.programs import evaluated
 
 STATIC = load_pipeline("int8-static")
 
@@ -81,7 +81,7 @@ def test_outputs_gain_and_the_float_program_is_unchanged(model: jq.Model) -> Non
     program, copy, changed = equalized(model)
     assert changed
     (x,) = model.example_inputs
-    np.testing.assert_array_equal(XlaExecutable(copy)(x)[0], XlaExecutable(program)(x)[0])
+    np.testing.assert_array_equal(evaluated(copy, x)[0], evaluated(program, x)[0])
     db = [
         jq.compare(model, pipeline="int8-static", settings={"recovery": names}).outputs[0].sqnr_db
         for names in (False, ["equalize"])
@@ -167,5 +167,5 @@ def test_what_reads_a_value_twice(kind: str) -> None:
     copy = program.clone()
     (last,) = [i for i in find_inputs(copy) if i.name == "b"]
     last.scale(copy, np.where(np.arange(8) % 2, 4.0, 0.25))
-    for want, got in zip(XlaExecutable(program)(x), XlaExecutable(copy)(x), strict=True):
+    for want, got in zip(evaluated(program, x), evaluated(copy, x), strict=True):
         np.testing.assert_array_equal(got, want)

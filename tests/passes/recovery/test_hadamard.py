@@ -16,6 +16,7 @@ from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.recovery.rotate_online import RotateOnline, transform, turned
 from jq.planning.decisions import QuantPlan
 from tests.passes.recovery.models import TARGET, normal
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(29)
 
@@ -61,7 +62,7 @@ def test_the_transform_of_the_program_is_the_matrix(shape, axis):
     (result,) = program.returned
     with at(result.owner, after=True):
         program.return_values([transform(result, axis)])
-    np.testing.assert_allclose(XlaExecutable(program)(x)[0], turned(x, axis), atol=2e-5)
+    np.testing.assert_allclose(evaluated(program, x)[0], turned(x, axis), atol=2e-5)
 
 
 def rotated(program, data, pipeline, **options):

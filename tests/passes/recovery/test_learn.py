@@ -14,7 +14,6 @@ from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
 from jq.ir.autodiff.regions import regions, whole
 from jq.ir.autodiff.rounding import Codes, Learned
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery import learn
 from jq.passes.recovery.gptaq import Gptaq
 from jq.passes.recovery.gptq import Gptq
@@ -22,6 +21,7 @@ from jq.passes.recovery.learn import Learn
 from tests.passes.recovery import models
 from tests.passes.recovery.models import context, mlp, normal
 from tests.passes.recovery.test_gptq import after, outputs, two_products
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(3)
 INT3 = {
@@ -58,7 +58,7 @@ def test_regions_one_after_the_other_are_the_program(most):
         known |= zip(
             region.outputs, region(weights, [known[v] for v in region.inputs]), strict=True
         )
-    for got, want in zip(program.returned, XlaExecutable(program)(*data), strict=True):
+    for got, want in zip(program.returned, evaluated(program, *data), strict=True):
         np.testing.assert_allclose(known[got], want, rtol=1e-5, atol=1e-5)
     assert sorted(n for region in found for n in region.weights) == sorted(names)
     assert len(found) >= 4  # a layer each at least
@@ -96,7 +96,7 @@ def test_a_loop_is_in_one_region():
         known |= zip(
             region.outputs, region(weights, [known[v] for v in region.inputs]), strict=True
         )
-    (want,) = XlaExecutable(program)(x)
+    (want,) = evaluated(program, x)
     np.testing.assert_allclose(known[program.returned[0]], want, rtol=1e-5)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.reference import recovery
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 4, 4, 8)).astype(np.float32)
@@ -58,6 +58,6 @@ def test_all_methods_work(pipeline):
     methods = sorted(METHODS if pipeline == "int8-static" else {"gptq"})
     settings = {"recovery": methods, "min_elements": 1, "minutes": 0.01}
     program = jq.rewrite(MODEL, pipeline=pipeline, settings=settings)["qdq"]
-    (got,), want = XlaExecutable(program)(X), network(PARAMS, X)
+    (got,), want = evaluated(program, X), network(PARAMS, X)
     error = np.linalg.norm(got - want) / np.linalg.norm(want)
     assert error < 0.1, error  # 8 bits on both sides are 1 or 2 %; weights that no longer fit, 100

@@ -7,9 +7,9 @@ import pytest
 
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery._producers import edits_for
 from tests.passes.recovery.models import normal
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((2, 6, 16)).astype(np.float32)
@@ -96,7 +96,7 @@ def test_the_value_is_multiplied_to_the_bit(name):
     program.weights["last"] = program.weights["last"] / FACTORS[:, None]
     program.verify()
     before, _ = program_of(POSSIBLE[name], further)
-    for a, b in zip(XlaExecutable(before)(X), XlaExecutable(program)(X), strict=True):
+    for a, b in zip(evaluated(before, X), evaluated(program, X), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
-from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline
 from jq.passes.recovery._rotations import Rotation, reshaped
 from jq.passes.recovery.rotate import Rotate, rotation
 from jq.planning.decisions import QuantPlan
 from tests.passes.recovery.models import TARGET, normal
+from tests.support.programs import evaluated
 
 RNG = np.random.default_rng(31)
 SETTINGS = load_pipeline("int8-dynamic").settings
@@ -53,7 +53,7 @@ def test_two_products_by_hand():
     assert changed
     np.testing.assert_allclose(q, rotation(4, 0), atol=1e-7)
     np.testing.assert_allclose(copy.weights["w2"], q.T @ params["w2"], atol=1e-6)
-    _same(XlaExecutable(copy)(x)[0], XlaExecutable(program)(x)[0])
+    _same(evaluated(copy, x)[0], evaluated(program, x)[0])
 
 
 def rms(p, x):
@@ -111,7 +111,7 @@ def test_a_decoder_with_rms_norms():
     for i in range(2):
         expected |= {f"layers/{i}/{n}" for n in (*"qkvo", "gate", "up", "down")}
     assert changed_weights(program, copy) == expected
-    before, after = XlaExecutable(program)(X)[0], XlaExecutable(copy)(X)[0]
+    before, after = evaluated(program, X)[0], evaluated(copy, X)[0]
     np.testing.assert_allclose(after, before, atol=3e-5 * np.abs(before).max())
     assert not any("norm" in n for n in copy.weights)  # their vectors are in the weights after
 
@@ -134,7 +134,7 @@ def test_an_outlier_channel_is_gone():
     tables = [np.abs(p.weights["table"]) for p in (program, copy)]
     ratios = [t.max() / np.sqrt((t**2).mean()) for t in tables]
     assert ratios[0] > 3.5 and ratios[1] < 1.5
-    np.testing.assert_allclose(XlaExecutable(copy)(X)[0], XlaExecutable(program)(X)[0], atol=1e-4)
+    np.testing.assert_allclose(evaluated(copy, X)[0], evaluated(program, X)[0], atol=1e-4)
 
 
 @pytest.mark.parametrize("outlier", [1, 50])
@@ -159,7 +159,7 @@ def test_convolutions():
     program = trace(Model(lambda p, x: conv(conv(x, p["a"]) + p["b"], p["c"]), params, (X,)))
     copy, changed = rotated(program)
     assert changed and {"a", "c"} <= changed_weights(program, copy)
-    _same(XlaExecutable(copy)(X)[0], XlaExecutable(program)(X)[0])
+    _same(evaluated(copy, X)[0], evaluated(program, X)[0])
 
 
 @pytest.mark.parametrize("step", ["relu", "layer norm", "returned", "vector", "mean", "input"])

@@ -6,11 +6,11 @@ import pytest
 
 from jq.ir import at, shape_of
 from jq.ir.ops.layout import Layout, groups_of
-from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.calibration.histogram import NUMPY_STATS
 from jq.planning.moments.inputs import Wanted, rows_of
 from tests.ir.ops.collect import collect
 from tests.ir.ops.test_convolution import convolutions
+from tests.support.programs import evaluated
 from tests.support.texts import load
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -47,7 +47,7 @@ def test_rows_times_kernel():
         handed.append(rows_of(op, asked, NUMPY_STATS))
     program.return_values(rows)
     inputs = [RNG.integers(-9, 10, s).astype(np.float32) for c in cases for s in c.shapes[:2]]
-    found = XlaExecutable(program)(*inputs)
+    found = evaluated(program, *inputs)
     for i, (case, (d, groups, inner)) in enumerate(zip(cases, wanted, strict=True)):
         x, w = inputs[2 * i : 2 * i + 2]
         np.testing.assert_array_equal(handed[i](x), found[i], err_msg=case.op)
