@@ -16,6 +16,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -44,7 +45,7 @@ class Here:
     def __init__(self, module: bytes, options: Options, weights: Arrays) -> None:
         check_threads()
         self._device = jax.local_devices(backend="cpu")[0]
-        self._executable = _compiled(module, self._device, options)
+        self._executable = _compiled(module, tuple(tuple(each.items()) for each in options))
         self._weights = self._put(weights)
 
     def bind(self, arrays: Mapping[int, np.ndarray]) -> None:
@@ -67,12 +68,14 @@ class Here:
         return given
 
 
-def _compiled(module: bytes, device: Any, options: Options) -> Any:
+@lru_cache(maxsize=32)  # each candidate of a search, each pipeline, asks for the same float program
+def _compiled(module: bytes, options: tuple[tuple[tuple[str, str], ...], ...]) -> Any:
+    device = jax.local_devices(backend="cpu")[0]
     for chosen in options[:-1]:
         with suppress(jax.errors.JaxRuntimeError):
-            return load_by_xla(module, device, chosen)
+            return load_by_xla(module, device, dict(chosen))
     try:
-        return load_by_xla(module, device, options[-1])
+        return load_by_xla(module, device, dict(options[-1]))
     except jax.errors.JaxRuntimeError as error:
         raise _refused("compile", error) from error
 
