@@ -4,13 +4,15 @@ Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
       --rewrite--> Program at each level --build--> CompiledModel --compare--> Comparison"""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jq.artifact.jobs import Workers, as_workers
-from jq.base.errors import FarFromFloat, check_known
+from jq.base.errors import FarFromFloat, check_known, check_type
 from jq.base.progress import Progress, Stages
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison
@@ -92,6 +94,8 @@ def compile(
         outputs = compiled(*model.example_inputs)
         compiled.save("out/", overwrite=True)
         ```"""
+    check_type("emit", emit, str, Collection, type(None))
+    check_type("measure", measure, bool, np.bool_)
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:
         check_known("level", level, LEVELS)

@@ -147,6 +147,20 @@ def check_known(
     return name
 
 
+_PLAIN = {"NoneType": "None", "Real": "a number", "Callable": "a function", "str": "a string"}
+_PLAIN |= {"bool": "True or False", "Path": "a path", "Collection": "a list", "Sequence": "a list"}
+
+
+def check_type(what: str, value: Any, *kinds: Any) -> None:
+    """Refuses (`UserError`) an argument that is of none of the types: it would be taken for
+    something else, or fail far inside."""
+    if not isinstance(value, kinds):
+        wanted = dict.fromkeys(_PLAIN.get(kind.__name__, kind.__name__) for kind in kinds)
+        raise UserError(
+            f"{what} is of type {type(value).__name__}", hint=f"give {', '.join(wanted)}"
+        )
+
+
 def _meant(name: str, others: Mapping[str, str]) -> list[str]:
     """The names that were likely meant: a part of one was given (`int8` of `int8-dynamic`, `cpu` of
     `llvm-cpu`), else one was misspelt."""

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from jq.base.errors import check_type
+
 # Told the name of what runs now and the share of it that is done (None: not known).
 Progress = Callable[[str, float | None], None]
 
@@ -96,6 +98,7 @@ class Stages:
     @staticmethod
     def shown(progress: Progress | None) -> "Stages":
         """Stages with what a call was given, or with what is shown without."""
+        check_type("progress", progress, Callable, type(None))
         return Stages(progress or default())
 
     @contextmanager

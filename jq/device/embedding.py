@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.system.files import as_path
 from jq.base.system.folders import new_folder
 from jq.device.golden import integer_level
 from jq.driver.compiled import CompiledModel
@@ -50,7 +51,7 @@ def embed(
         jq.embed("with-integer/", "program/")  # main.c, CMakeLists.txt and what they need
         ```"""
     source = folder_of(artifact)
-    with new_folder(Path(output)) as folder:
+    with new_folder(as_path(output)) as folder:
         files = _write(source, folder, triple, iree_flags)
     return {"path": str(output), "triple": triple, "files": files}
 

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 from jq.artifact.load import MANIFEST
 from jq.artifact.save import MARKED
-from jq.base.errors import UserError, known
+from jq.base.errors import UserError, check_known
 from jq.base.guard.worker import WORKER
 from jq.base.progress import Progress, Stages
-from jq.base.system.files import check_file, read_input, written_whole
+from jq.base.system.files import as_path, check_file, read_input, written_whole
 from jq.device.ends import cut, output_names, renamed
 from jq.device.forms.canonical import canonical
 from jq.device.forms.table import Content, Ends, Form, form_of
@@ -94,10 +94,9 @@ def export(
         exported = jq.export(model, "model.tosa", pipeline="int8-static-integer-only")
         print(exported["inputs"][0]["scale"], exported["operators"])
         ```"""
-    path = Path(path)
+    path = as_path(path)
     chosen = form_of(path, form)
-    if ends not in get_args(Ends):
-        raise UserError(f"unknown ends {ends!r}", hint=known(ends, get_args(Ends)))
+    check_known("ends", ends, get_args(Ends))
     check_file(path)
     if isinstance(model, str | Path) and (Path(model) / MANIFEST).is_file():
         model = load(model)

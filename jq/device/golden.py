@@ -13,7 +13,7 @@ from jq.artifact.load import read_manifest
 from jq.base.errors import UserError
 from jq.base.guard.limits import require_memory
 from jq.base.npz import read_array
-from jq.base.system.files import read_text
+from jq.base.system.files import as_path, read_text
 from jq.base.system.folders import new_folder
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
@@ -60,7 +60,7 @@ def vectors(
         index = jq.vectors("with-integer/", "vectors/")
         print(len(index["ops"]))
         ```"""
-    with new_folder(Path(output)) as folder:
+    with new_folder(as_path(output)) as folder:
         return _write(artifact, folder, limit)
 
 
@@ -88,10 +88,10 @@ def check_vectors(artifact: str | Path, run: str | Path) -> dict[str, Any]:
     Returns:
         `{"ops": N, "different": [{"name", "op", "case", "file", "index", "expected", "got"}]}`, the
         first element that differs of each case."""
-    folder = Path(run)
+    folder = as_path(run)
     limit = _limit(folder / INDEX)
     count, different = 0, []
-    for row, arrays in _made(integer_level(Path(artifact)), limit):
+    for row, arrays in _made(integer_level(as_path(artifact)), limit):
         if "reason" in row:
             continue
         count += 1

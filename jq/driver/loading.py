@@ -6,6 +6,7 @@ from pathlib import Path
 from jq.artifact.load import load_artifact
 from jq.artifact.signature import asked_keys
 from jq.base.errors import UserError
+from jq.base.system.files import as_path
 from jq.driver.compiled import CompiledModel
 
 
@@ -13,7 +14,7 @@ def folder_of(artifact: str | Path | CompiledModel) -> Path:
     """The folder of an artifact: its path, or that of what `load` gave; `UserError` for what was
     compiled and is in no folder yet."""
     if not isinstance(artifact, CompiledModel):
-        return Path(artifact)
+        return as_path(artifact)
     if isinstance(artifact.vmfb, Path):
         return artifact.vmfb.parent
     raise UserError("this needs an artifact in a folder", hint="save it first: compiled.save(DIR)")
@@ -46,5 +47,5 @@ def load(
         compiled = jq.load("out/")
         outputs = compiled(*model.example_inputs)
         ```"""
-    found = load_artifact(Path(directory), asked_keys(verify, trust))
+    found = load_artifact(as_path(directory), asked_keys(verify, trust))
     return CompiledModel(found.manifest, found.programs, found.parameters, threads=threads)

@@ -1,12 +1,16 @@
 """The arguments that all public functions share, as they were given, and checked once."""
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jq.artifact.programs import best_first
+from jq.base.errors import check_type
 from jq.base.progress import Stages
 from jq.frontends.source import Data, LazyCalls, check_files
 from jq.iree.compiler import check_flags
@@ -37,6 +41,15 @@ class Request:
     strict_encodings: bool = False
     stages: Stages = field(default_factory=Stages)
     minutes: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("cache", "allow_dynamic", "strict_encodings"):
+            check_type(name, getattr(self, name), bool, np.bool_)
+        check_type("ranges", self.ranges, Ranges, str, Path, type(None))
+        check_type("minutes", self.minutes, numbers.Real)
+        check_type("iree_flags", self.iree_flags, list, tuple)
+        for flag in self.iree_flags:
+            check_type("a flag of IREE's compiler", flag, str)
 
     @cached_property
     def own_rules(self) -> tuple[Rule, ...]:

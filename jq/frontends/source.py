@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jq.base import npz
-from jq.base.errors import OF_USERS, JqError, UserError
+from jq.base.errors import OF_USERS, JqError, UserError, check_type
 from jq.base.tree import structure_of
 from jq.frontends.model import Batch, Model
 from jq.frontends.tracing.dynamic import each_size
@@ -135,6 +135,7 @@ def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
 
 def each_size_of(model: Any, sizes: Sizes | None) -> list[dict[str, Any]]:
     """`each_size`; of an ONNX file an input may have its whole shape there."""
+    check_type("sizes", sizes, Mapping, type(None))
     lists = any(isinstance(size, list | tuple) for size in (sizes or {}).values())
     if not lists or not (isinstance(model, Path) and model.suffix in (".onnx", ".tflite")):
         return each_size(sizes)

@@ -10,6 +10,7 @@ import numpy as np
 from jq.artifact.signature import asked_keys
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
+from jq.base.system.files import as_path
 from jq.frontends.gguf import open_gguf
 from jq.language.chat import chat_prompt
 from jq.language.decoder import load_decoder
@@ -65,7 +66,7 @@ class LanguageModel:
         verify: str | Path | Sequence[str | Path] | None = None,
         trust: str = "any",
     ) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         keys = asked_keys(verify, trust)
         given: Any = {"pipeline": pipeline, "cache": cache, "context": context, "batch": batch}
         if is_saved(self.path):

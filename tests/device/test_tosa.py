@@ -196,10 +196,10 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     "resized": (resized, {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 4)}, (1, 4, 6, 3)),
     "recurrent": (recurrent, {k: normal(8, 8) for k in "zuwv"}, (4, 8)),
     "picked": (picked, {"w": normal(3, 3, 3, 8)}, (1, 5, 6, 3)),
-    "spread": (spread, {"t": normal(2, 3, 2, 4)}, (2, 4, 7, 4)),
-    "checked": (checked, {k: normal(8, 8) for k in "qk"}, (6, 8)),
     "largest": (largest, {}, (2, 5, 6)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
+    "spread": (spread, {"t": normal(2, 3, 2, 4)}, (2, 4, 7, 4)),
+    "checked": (checked, {k: normal(8, 8) for k in "qk"}, (6, 8)),
 }
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jq.base.errors import JqError, UserError
+from jq.base.errors import JqError, UserError, check_type
 
 TEXT_LIMIT = 256 << 20  # bytes of a file that is read as text: manifests, ranges, programs
 
@@ -180,6 +180,14 @@ def exchange(one: Path, other: Path) -> bool:
         return False
     here = -100  # AT_FDCWD
     return rename(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0
+
+
+def as_path(given: Any) -> Path:
+    """A path that was given; `UserError` for what is none."""
+    check_type("a path", given, str, os.PathLike)
+    if "\0" in str(given):
+        raise UserError(f"no path has a zero byte: {given!r}")
+    return Path(given)
 
 
 def check_parent(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import mapped
+from jq.base.system.files import as_path, mapped
 from jq.formats import Encoding, Leaf, QuantizedTensor, get_format
 from jq.frontends.gguf.header import Header, TensorInfo, read_header
 
@@ -89,14 +89,14 @@ def load_gguf(path: str | Path) -> GgufFile:
         file = jq.load_gguf("model.gguf")
         print(file.metadata["general.architecture"], list(file.tensors)[:2])
         ```"""
-    data, header = open_gguf(Path(path))
+    data, header = open_gguf(as_path(path))
     tensors = {name: _tensor(data, info, path) for name, info in header.tensors.items()}
-    return GgufFile(Path(path), header.version, header.metadata, tensors)
+    return GgufFile(as_path(path), header.version, header.metadata, tensors)
 
 
 def describe_gguf(path: str | Path) -> list[TensorRow]:
     """Name, shape, type and size of every tensor, types that cannot be loaded included."""
-    _, header = open_gguf(Path(path))
+    _, header = open_gguf(as_path(path))
     return [TensorRow(t.name, t.shape, t.type.name, t.nbytes) for t in header.tensors.values()]
 
 

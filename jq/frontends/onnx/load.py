@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.base.errors import LOG
 from jq.base.guard.worker import WORKER
-from jq.base.system.files import check_input
+from jq.base.system.files import as_path, check_input
 from jq.frontends.model import Batches, Model
 from jq.frontends.onnx.describe import describe_onnx
 from jq.frontends.onnx.given_inputs import Sizes, example, fixed_inputs, given_sizes
@@ -56,7 +56,7 @@ def load_onnx(
         ```python
         model = jq.load_onnx("model.onnx", sizes={"batch": 8})
         ```"""
-    path = Path(path)
+    path = as_path(path)
     file = read_file(path)
     require_operators(file)
     fixed = fixed_inputs(file, values or {})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeVar
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_type
 
 T = TypeVar("T")
 MOST = 1 << 20
@@ -24,6 +24,7 @@ class Shards:
 
         Raises:
             UserError: it is no such thing."""
+        check_type("shard", text, str)
         number, slash, count = text.partition("/")
         if not (slash and number.isdecimal() and count.isdecimal()):
             raise UserError(f"no shard is {text!r}", hint="I/N: 1/4 is the first of four")

@@ -6,7 +6,7 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
-from jq.base.system.files import check_file, check_folder, written_whole
+from jq.base.system.files import as_path, check_file, check_folder, written_whole
 from jq.driver.comparison.metrics import Metric
 from jq.driver.compiled import CompiledModel
 from jq.driver.loading import folder_of
@@ -54,10 +54,10 @@ def report(
         ```python
         jq.report(model, "out/", "report.html", samples=2, seconds=0.1)
         ```"""
-    check_file(Path(path))
+    check_file(path := as_path(path))
     if model_explorer is not None:
-        check_folder(Path(model_explorer), force=True)
-        if Path(model_explorer).resolve() == Path(path).resolve():
+        check_folder(as_path(model_explorer), force=True)
+        if as_path(model_explorer).resolve() == path.resolve():
             raise UserError(f"{path} is named as page and as folder", hint="give two names")
     facts = gather(
         model,
@@ -71,11 +71,11 @@ def report(
         command,
         progress or silent,
     )
-    with written_whole(Path(path)) as temporary:
+    with written_whole(path) as temporary:
         # A name of a file that is no UTF-8 is shown by its bytes.
         temporary.write_text(render(facts), encoding="utf-8", errors="backslashreplace")
     if model_explorer is not None:
         rows = {op["name"]: op for op in facts.manifest.ops}
         errors = {layer.name: layer for layer in facts.comparison.layers}
-        explorer.write(Path(model_explorer), facts.graph, errors, rows)
-    return Path(path)
+        explorer.write(as_path(model_explorer), facts.graph, errors, rows)
+    return path

@@ -110,7 +110,7 @@ def test_a_choice_is_refused_by_what_reads_it(tmp_path: Path) -> None:
     """Its ops have no names of their own: a condition that is an input."""
 
     def apply(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        scores = jnp.where(y[0] > 0, x[0] @ p["q"], -1e9)
+        scores = jnp.where(y[0] > 0, x[0] @ p["q"], -5.0)
         return jax.nn.softmax(scores) @ p["v"]
 
     with pytest.raises(jq.UserError, match="has no form of its own") as error:
