@@ -15,7 +15,7 @@ from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.architectures._base import SWITCHED
 from jq.language.decoder.config import Config, numbers
-from jq.language.decoder.names import Leaf, add_scales, expanded, parameter_tree
+from jq.language.decoder.names import Leaf, add_scales, parameter_tree
 from jq.language.decoder.products import ACTIVATIONS
 from jq.language.decoder.reading import Reader
 from jq.language.decoder.text import (
@@ -63,12 +63,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     if reader.value("tie_word_embeddings") and not apart:
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
-    off = re.compile("|".join(of for n, of in SWITCHED.items() if not known.on(n, reader.values)))
-    ours = dict(expanded(known.names.hugging_face, config))
-    named = {n: re.sub(r"^layers/\d+/", "", ours.get(n, "?")) for n in tensors}
-    # What the config turns off is not read, as in `transformers`.
-    tensors = {name: t for name, t in tensors.items() if not off.fullmatch(named[name])}
-    tree = parameter_tree(config, reader.form, tensors, str(folder))
+    off = "|".join(of for n, of in SWITCHED.items() if not known.on(n, reader.values))
+    tree = parameter_tree(config, reader.form, tensors, str(folder), off)
     if known.scales:
         with numbers(reader.wrong):
             add_scales(tree, known.scales(reader.get), config, str(folder))

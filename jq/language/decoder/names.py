@@ -1,6 +1,7 @@
 """From the names of a file's tensors to the tree of parameters, whose shapes the config gives."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,10 +16,11 @@ from jq.models._tree import nest
 
 
 def parameter_tree(
-    config: Config, form: str, tensors: Mapping[str, Leaf], where: str
+    config: Config, form: str, tensors: Mapping[str, Leaf], where: str, off: str = ""
 ) -> dict[str, Any]:
     """The tree of parameters, named as `architectures` says of a form of files ("gguf" or
-    "hugging_face"); `UserError` for a tensor that is missing, or has no name or another shape."""
+    "hugging_face"), without what matches `off`; `UserError` for a tensor that is missing, or has no
+    name or another shape."""
     known = Architecture.registry[config.architecture]
     names: Mapping[str, str] = getattr(known.names, form)
     of_layer = known.swapped if form == "hugging_face" else ()
@@ -37,6 +39,8 @@ def parameter_tree(
         if name is None:
             what = f"the tensor {theirs!r} has no place in the architecture {config.architecture}"
             raise UserError(what, location=where, hint=f"the model has {config.layers} layers")
+        if re.fullmatch(off, re.sub(r"^layers/\d+/", "", name)):
+            continue  # by the config, as in `transformers`
         if "*" in name:
             count = stack_size(name, config)
             if len(leaf.shape) < 2 or leaf.shape[0] != count:
