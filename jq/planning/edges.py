@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from jq.formats import get_format, is_affine
-from jq.ir import Op, Program, ir, maker, shape_of
+from jq.ir import Op, Program, ir, kind_of, maker, shape_of
 from jq.ir.ops.lookup import is_product
 from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge_name, is_carried, is_wide
@@ -23,6 +23,7 @@ from jq.planning.operands import op_name
 from jq.planning.tensors import TensorPlanner
 from jq.target.settings import FLOAT, ActivationSettings
 
+COMPARE = "stablehlo.compare"
 COARSER = 2.0  # how many times larger a step may become for the sake of equal parameters
 
 
@@ -34,7 +35,7 @@ class Edge:
     name: str
     settings: ActivationSettings
     seen: Range
-    carried: bool = False
+    tied: bool = False
 
 
 def plan_edges(
@@ -52,7 +53,10 @@ def plan_edges(
             seen = tensors.seen(site(name, 0), wanted)
         except Declined:
             continue
-        found = Edge(op, name, wanted, seen, is_carried(op))
+        tied = is_carried(op) or any(
+            kind_of(u.owner) == COMPARE for u in op.operation.results[0].uses
+        )
+        found = Edge(op, name, wanted, seen, tied)
         key = groups.find(op.operation.operands[0]), wanted.format
         members.setdefault(key, []).append(found)
     return {
@@ -66,10 +70,11 @@ def plan_edges(
 def clusters(group: Sequence[Edge]) -> list[tuple[Range, list[Edge]]]:
     """Edges with the range that they share: the widest first, then those that can live with it.
 
-    What loops and branches hand on has no choice."""
-    tied = [edge for edge in group if edge.carried]
+    What loops and branches hand on has no choice, nor have tensors that are compared: what is equal
+    has equal codes."""
+    tied = [edge for edge in group if edge.tied]
     found = [(reduce(Range.merge, (e.seen for e in tied)), tied)] if tied else []
-    rest = [edge for edge in group if not edge.carried]
+    rest = [edge for edge in group if not edge.tied]
     for edge in sorted(rest, key=lambda e: -_extent(e.seen, e.settings)):
         for i, (shared, those) in enumerate(found):
             merged = shared.merge(edge.seen)

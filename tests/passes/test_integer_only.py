@@ -493,3 +493,19 @@ def test_a_weight_may_be_the_left_operand(shape, contracted, batch):
     (got,), (want,) = run_iree(levels["target"], [x]), evaluated(levels["integer"], x)
     assert_same_bits(got, want, "iree")
     assert np.abs(got - fn(w, x)).max() < 0.1
+
+
+@pytest.mark.parametrize("side", ["max", "min"])
+def test_what_is_compared_has_the_same_codes(side):
+    """The range of one is far smaller than that of the other: with other codes nothing is equal."""
+    sign = 1 if side == "max" else -1
+    x = RNG.uniform(-8, -1, (16, 5)).astype(np.float32)
+    x[:, 2] = 1 + x[:, 2] / 8
+    x *= sign
+
+    def fn(p, x):
+        return jnp.where(x == getattr(x, side)(1, keepdims=True), x, 0.0)
+
+    model = jq.Model(fn, {}, (x,), calibration=[(x,)])
+    (got,) = stablehlo_numpy.run(lowered(model)["integer"], [x])
+    assert np.abs(got - fn({}, x)).max() <= 9 / 255
