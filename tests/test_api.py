@@ -60,6 +60,29 @@ def test_inputs_that_do_not_fit(value: Any, message: str) -> None:
         source.calls([X])
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: jq.plan(model(), ranges=3), "ranges is of type int; give Ranges or a string or a"),
+        (
+            lambda: jq.plan(model(), allow_dynamic="no"),
+            "allow_dynamic is of type str; give True or",
+        ),
+        (lambda: jq.plan(model(), progress=1), "progress is of type int; give a function or None"),
+        (lambda: jq.compile(model(), iree_flags="--x"), "iree_flags is of type str; give list or"),
+        (lambda: jq.compile(model(), emit=3), "emit is of type int; give a string or a list or"),
+        (lambda: jq.calibrate(model(), shard=2), "shard is of type int; give a string"),
+        (lambda: jq.trace(model(), sizes=4), "sizes is of type int; give a dict or None"),
+        (lambda: jq.load(None), "a path is of type NoneType; give a string or PathLike"),
+        (lambda: jq.vectors("out", "a\0b"), "no path has a zero byte: 'a.x00b'"),
+    ],
+)
+def test_arguments_of_other_types_are_refused_at_once(call: Any, message: str) -> None:
+    """They would be taken for something else, or fail far inside."""
+    with pytest.raises(UserError, match=message):
+        call()
+
+
 def test_ranges_of_another_model() -> None:
     other = jq.Model(lambda p, x: jnp.tanh(x) @ p["other"], {"other": W}, (X,), calibration=[(X,)])
     with pytest.raises(UserError, match="the ranges are of another model, or of other weights"):

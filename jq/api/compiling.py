@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jq.artifact.jobs import Workers, as_workers
 from jq.base.errors import FarFromFloat, check_known, check_type
 from jq.base.progress import Progress, Stages
@@ -95,7 +93,7 @@ def compile(
         compiled.save("out/", overwrite=True)
         ```"""
     check_type("emit", emit, str, Collection, type(None))
-    check_type("measure", measure, bool, np.bool_)
+    check_type("measure", measure, bool)
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:
         check_known("level", level, LEVELS)

@@ -147,8 +147,8 @@ def check_known(
     return name
 
 
-_PLAIN = {"NoneType": "None", "Real": "a number", "Callable": "a function", "str": "a string"}
-_PLAIN |= {"bool": "True or False", "Path": "a path", "Collection": "a list", "Sequence": "a list"}
+_PLAIN = {"NoneType": "None", "Callable": "a function", "str": "a string"}
+_PLAIN |= {"bool": "True or False", "Path": "a path", "Collection": "a list", "Mapping": "a dict"}
 
 
 def check_type(what: str, value: Any, *kinds: Any) -> None:
@@ -156,9 +156,8 @@ def check_type(what: str, value: Any, *kinds: Any) -> None:
     something else, or fail far inside."""
     if not isinstance(value, kinds):
         wanted = dict.fromkeys(_PLAIN.get(kind.__name__, kind.__name__) for kind in kinds)
-        raise UserError(
-            f"{what} is of type {type(value).__name__}", hint=f"give {', '.join(wanted)}"
-        )
+        told = f"{what} is of type {type(value).__name__}"
+        raise UserError(told, hint=f"give {' or '.join(wanted)}")
 
 
 def _meant(name: str, others: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,5 @@
 """The arguments that all public functions share, as they were given, and checked once."""
 
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,7 +45,6 @@ class Request:
         for name in ("cache", "allow_dynamic", "strict_encodings"):
             check_type(name, getattr(self, name), bool, np.bool_)
         check_type("ranges", self.ranges, Ranges, str, Path, type(None))
-        check_type("minutes", self.minutes, numbers.Real)
         check_type("iree_flags", self.iree_flags, list, tuple)
         for flag in self.iree_flags:
             check_type("a flag of IREE's compiler", flag, str)
