@@ -179,8 +179,8 @@ def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Arra
 
 
 def exponential_tables(step: float, k: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """How many low bits a table of their own has (0 where one table is small), the table of the
-    others, in units of 2^-k, and that of the low ones, in units of 2^-30."""
+    """The number of low bits with a table of their own (0 where one table is small), the table of
+    the others, in units of 2^-k, and that of the low ones, in units of 2^-30."""
     count = math.ceil((k + 1) * math.log(2) / step) + 2  # from there on it is 0
     low_bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
     size = (count >> low_bits) + 2

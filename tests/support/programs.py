@@ -127,7 +127,7 @@ def assert_same_bits(got: np.ndarray, want: np.ndarray, what: str = "") -> None:
 
 
 def evaluated(program: Program, *inputs: Any) -> Arrays:
-    """What a program of any level computes: by StableHLO's interpreter, or, where that takes long,
+    """The results of a program of any level, by StableHLO's interpreter, or, where that takes long,
     by XLA, which compiles for seconds what has hundreds of ops."""
     if numbers_of(program) <= QUICK:
         return interpret(program, *inputs)

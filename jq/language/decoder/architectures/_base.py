@@ -123,7 +123,7 @@ class Architecture:
         register(Architecture.registry, "architecture", self.name, self)
 
     def default(self, model_type: str, key: str) -> Any:
-        """What a model type says of a key that is not in its file."""
+        """The value that a model type gives a key that is not in its file."""
         return (self.defaults | self.of_type.get(model_type, {})).get(key)
 
     def on(self, group: str, values: Mapping[str, Any]) -> bool:
