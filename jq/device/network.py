@@ -184,9 +184,8 @@ class _Reader:
         conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
         if not (kind in MOVES or floats or conditions) or len(op.operation.results) != 1:
             what = rounded_as(values[-1]) or f"{kind} of {dtype_of(values[0])}"
-            raise UserError(
-                f"{what} has no form of its own", op=blamed(op), hint="cut the model there"
-            )
+            told = f"{what} has no form of its own"
+            raise UserError(told, op=blamed(op), hint="cut the model there")
         if floats:
             kind = "float"
         elif conditions:

@@ -190,9 +190,13 @@ def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]
 _CALLS: dict[str, Call] = {name: partial(_each, name) for name in _EACH}
 _CALLS |= {name: partial(_reduce, name) for name in _REDUCE}
 _CALLS |= {name: partial(_compared, name) for name in COMPARED}
-_CALLS |= {  # functions that have an operator's name
-    name.upper().rstrip("_"): f for name, f in (vars(moves) | vars(products)).items() if callable(f)
-}
+_NAMED = (  # as their operators
+    *(moves.pad, moves.mirror_pad, moves.space_to_batch_nd, moves.batch_to_space_nd, moves.pack),
+    *(moves.slice_, moves.strided_slice, moves.reverse_v2, moves.gather, moves.gather_nd),
+    *(moves.one_hot, moves.scatter_nd, moves.select),
+    *(products.transpose_conv, products.fully_connected, products.batch_matmul),
+)
+_CALLS |= {f.__name__.upper().rstrip("_"): f for f in _NAMED}
 _CALLS |= {"ELU": partial(_own, "Elu"), "HARD_SWISH": partial(_own, "HardSwish")}
 _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
