@@ -29,6 +29,20 @@ X = np.arange(4, dtype=np.float32)
 TYPES = ("float32", "float64", "float16", "bfloat16", "int4", "int8", "int64", "bool", "complex64")
 
 
+def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With weights of its own each time."""
+    monkeypatch.setenv(loaded.VARIABLE, "here")
+    loaded._compiled.cache_clear()
+    made: list[bytes] = []
+    load = loaded.load_by_xla
+    monkeypatch.setattr(loaded, "load_by_xla", lambda m, *o: (made.append(m), load(m, *o))[1])
+    for module in (SUM, SUM, SUM.replace("add", "subtract")):
+        for weight in (X, 3 * X):
+            (found,) = XlaExecutable(make_program(module, {"w": weight}))(X)
+            assert np.array_equal(found, X - weight if "subtract" in module else X + weight)
+    assert len(made) == 2
+
+
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(loaded.VARIABLE)
