@@ -73,7 +73,7 @@ def test_inputs_that_do_not_fit(value: Any, message: str) -> None:
         (lambda: jq.compile(model(), emit=3), "emit is of type int; give a string or a list or"),
         (lambda: jq.calibrate(model(), shard=2), "shard is of type int; give a string"),
         (lambda: jq.trace(model(), sizes=4), "sizes is of type int; give a dict or None"),
-        (lambda: jq.load(None), "a path is of type NoneType; give a string or PathLike"),
+        (lambda: jq.load(None), "a path is of type NoneType; give a string or a path"),
         (lambda: jq.vectors("out", "a\0b"), "no path has a zero byte: 'a.x00b'"),
     ],
 )

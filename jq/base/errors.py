@@ -147,7 +147,7 @@ def check_known(
     return name
 
 
-_PLAIN = {"NoneType": "None", "Callable": "a function", "str": "a string"}
+_PLAIN = {"NoneType": "None", "Callable": "a function", "str": "a string", "PathLike": "a path"}
 _PLAIN |= {"bool": "True or False", "Path": "a path", "Collection": "a list", "Mapping": "a dict"}
 
 

@@ -53,10 +53,8 @@ def plan_edges(
             seen = tensors.seen(site(name, 0), wanted)
         except Declined:
             continue
-        tied = is_carried(op) or any(
-            kind_of(u.owner) == COMPARE for u in op.operation.results[0].uses
-        )
-        found = Edge(op, name, wanted, seen, tied)
+        readers = [kind_of(use.owner) for use in op.operation.results[0].uses]
+        found = Edge(op, name, wanted, seen, is_carried(op) or COMPARE in readers)
         key = groups.find(op.operation.operands[0]), wanted.format
         members.setdefault(key, []).append(found)
     return {

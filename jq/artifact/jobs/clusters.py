@@ -106,11 +106,9 @@ def check_address(address: str) -> None:
 
 
 def _no_scheduler(address: str, error: Exception) -> UserError:
-    return UserError(
-        f"no Dask scheduler answers: {error}".partition("\n")[0],
-        location=address,
-        hint="start one: `dask scheduler`; and `dask worker ADDRESS --nthreads 1`",
-    )
+    what = f"no Dask scheduler answers: {error}".partition("\n")[0]
+    hint = "start one: `dask scheduler`; and `dask worker ADDRESS --nthreads 1`"
+    return UserError(what, location=address, hint=hint)
 
 
 def _connected(distributed: Any, address: str) -> Any:

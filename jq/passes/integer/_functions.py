@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,9 @@ def softmax(
     return None
 
 
-def _summed(program: Program, value: ir.Value, step: float) -> tuple[list[values.Leaf | None], Any]:
+def _summed(
+    program: Program, value: ir.Value, step: float
+) -> tuple[list[values.Leaf | None], np.ndarray | tuple[ir.Value, bool] | None]:
     """The terms of a sum, each once for each time that it is added; and where a choice takes a
     constant that is far below in place of it, or adds that: an array, or a condition that depends
     on inputs, and whether it says so where it is true. None: nowhere."""
