@@ -12,7 +12,6 @@ NAMED = re.compile(r'"(stablehlo\.)?(dot_general|convolution)"')
 ALLOWED = {
     "jq/ir/autodiff/jax_ops.py": "every StableHLO op in JAX",
     "jq/device/replay_ops.py": "the ops of golden vectors in NumPy, for users without us",
-    "jq/kernels/convolution/description.py": "the name of the family of kernels",
     "jq/target/device_table.py": "the key `depthwise` of a target file falls back to `convolution`",
     "jq/ir/oracle/interpreter.py": "a defect of the interpreter in convolutions alone",
     "jq/ir/oracle/xla.py": "what XLA refuses of products alone",
