@@ -9,6 +9,7 @@
 Tables, rescales, softmax, normalizations and sums of two tensors of integer-only programs are all
 this: the lines are the ops of the integer level, so the bits are the same."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,6 +62,17 @@ class Line:
     number: int = 0
 
 
+def by_element(lines: Sequence[Line], sources: Sequence[Source], k: int) -> tuple[bool, ...]:
+    """True for each line that has a number for every one of the `k` elements of a row."""
+    found: list[bool] = []
+    for line in lines:
+        if line.op == SOURCE:
+            found.append(sources[line.number].columns > 1 or k == 1)
+        else:
+            found.append(line.op not in REDUCTIONS and any(found[i] for i in line.of))
+    return tuple(found)
+
+
 class RowProgram(Rows):
     """Codes [M, K] of each `result` and of the last line, of the sources. Lines have one number an
     element of a row, or one a row: those that depend on no other."""
@@ -92,14 +104,7 @@ class RowProgram(Rows):
 
     @cached_property
     def wide(self) -> tuple[bool, ...]:
-        """True for each line that has a number for every element of a row."""
-        found: list[bool] = []
-        for line in self.lines:
-            if line.op == SOURCE:
-                found.append(self.sources[line.number].columns > 1 or self.k == 1)
-            else:
-                found.append(line.op not in REDUCTIONS and any(found[i] for i in line.of))
-        return tuple(found)
+        return by_element(self.lines, self.sources, self.k)
 
     @cached_property
     def stages(self) -> tuple[int, ...]:

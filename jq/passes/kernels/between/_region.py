@@ -14,7 +14,7 @@ from jq.ir.build import direction_of, integers
 from jq.ir.ops.selection import combines
 from jq.ir.values import short_kind
 from jq.kernels import Line, RowProgram, Source
-from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, RESULT, SHIFTS
+from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, RESULT, SHIFTS, by_element
 from jq.passes.kernels.between._high_halves import with_high_halves
 from jq.passes.kernels.between._ops import along_rows, cut, element_of, fuses, is_table, number_of
 
@@ -41,7 +41,7 @@ class Region:
 
     @staticmethod
     def of(root: ir.Value, roots: Mapping[ir.Value, None]) -> "Region | None":
-        """None where there is no work, or not along rows."""
+        """None where there is no work, or not along rows, or each row has one number throughout."""
         shape = shape_of(root)
         if not shape or 0 in shape:
             return None
@@ -55,7 +55,7 @@ class Region:
         long = shape[-1] > MOST and any(line.op.startswith("reduce") for line in work)
         if (len(work) < LEAST and not taken) or not region.operands or long:
             return None
-        return region
+        return region if by_element(region.lines, region.sources, region.columns)[-1] else None
 
     def also(self, root: ir.Value) -> None:
         """Computes another root of the same operands, after the one of the last line."""
