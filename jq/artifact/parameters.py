@@ -82,8 +82,7 @@ def _write_irpa(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     header = _HEADER.pack(_MAGIC, 0, 0, _HEADER.size, 0, 0, len(arrays), *segments)
     file.write(_padded(_padded(header, 16) + entries + strings, _ALIGN))
     for array in arrays.values():
-        for piece in bytes_of(array):
-            file.write(piece.data)
+        file.writelines(piece.data for piece in bytes_of(array))
         file.write(bytes(_aligned(array.nbytes, _ALIGN) - array.nbytes))
 
 

@@ -97,8 +97,7 @@ def _settings(
 ) -> ActivationSettings | None:
     """The settings of an edge: for the contraction that wants most bits; None for none. A device
     may have no zero points of its format."""
-    format = _format(op, s, plans)
-    if format is None:
+    if (format := _format(op, s, plans)) is None:
         return None
     offered = tensors.target.activation_schemes(format)
     scheme = s.scheme if s.scheme in offered or not offered else offered[0]

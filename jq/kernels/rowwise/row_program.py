@@ -18,8 +18,7 @@ from jq.kernels.rowwise.description import Rows
 from jq.kernels.tensor import TensorType
 
 SOURCE, CONSTANT, NUMBER, TAKE = "source", "constant", "number", "take"
-RESULT, MULTIPLY_HIGH = "result", "multiply_high"
-CONVERT = "convert"
+RESULT, MULTIPLY_HIGH, CONVERT = "result", "multiply_high", "convert"
 REDUCTIONS = ("reduce_add", "reduce_maximum", "reduce_minimum")
 SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
 MOST = 2048  # elements of a row that is kept while later sweeps read it

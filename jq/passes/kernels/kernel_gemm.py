@@ -149,8 +149,7 @@ def _operands(
     operands = [OPS.transpose(codes, p.order), _add(program, c, "packed", packed["weights"])]
     operands.append(_add(program, c, "init", packed["init"]))
     if isinstance(p.row_zero, ir.Value):
-        operands.append(p.by_row(p.row_zero))
-        operands.append(_add(program, c, "colsum", packed["colsum"]))
+        operands += [p.by_row(p.row_zero), _add(program, c, "colsum", packed["colsum"])]
     if p.zero is not None:
         operands.append(_add(program, c, "column_zero", packed["column_zero"]))
     for i, column in enumerate(columns):

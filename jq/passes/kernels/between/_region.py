@@ -51,11 +51,10 @@ class Region:
         except _NoRows:
             return None
         work = [line for line in region.lines if line.op in OPS and line.op != "convert"]
-        taken = any(line.op == "take" for line in region.lines)
+        little = len(work) < LEAST and all(line.op != "take" for line in region.lines)
         long = shape[-1] > MOST and any(line.op.startswith("reduce") for line in work)
-        if (len(work) < LEAST and not taken) or not region.operands or long:
-            return None
-        return region if by_element(region.lines, region.sources, region.columns)[-1] else None
+        whole = by_element(region.lines, region.sources, region.columns)[-1]
+        return None if little or long or not whole or not region.operands else region
 
     def also(self, root: ir.Value) -> None:
         """Computes another root of the same operands, after the one of the last line."""
