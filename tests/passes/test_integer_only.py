@@ -298,6 +298,15 @@ def test_verifier_names_the_offender():
         lowered(jq.Model(multiplied, PARAMS, (x,), calibration=[(x,)]))
 
 
+def test_what_the_device_lacks_is_named_before_what_follows():
+    """The factor in front is float because of the product, which has no form in 16 bits."""
+    x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    model = jq.Model(lambda p, x: (x * 3 * x) @ x.T @ x, {}, (x,), calibration=[(x,)])
+    wide = {"activations.format": "int16"}
+    with pytest.raises(UserError, match="llvm-cpu has no product int16 x int16"):
+        api.rewrite(model, pipeline=PIPELINE, target="llvm-cpu", settings=wide)
+
+
 def test_explain_has_the_plan_of_what_is_refused():
     x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
     model = jq.Model(multiplied, PARAMS, (x,), calibration=[(x,)])

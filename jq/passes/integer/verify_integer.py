@@ -28,8 +28,7 @@ CONVERT = "stablehlo.convert"  # between float types: of what the user hands ove
 
 class VerifyInteger(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        found = causes(program, cx.plan)
-        if found:
+        if found := causes(program, cx.plan):
             first, *others = found
             more = f" (and {len(others)} more, which `jaxq check` lists)" if others else ""
             other = f"use pipeline int8-static, or {FORMS_HELP}"
@@ -52,7 +51,8 @@ class Cause:
 
 
 def causes(program: Program, plan: QuantPlan) -> list[Cause]:
-    """Float ops between codes, by names and reasons of what was written; whole functions first."""
+    """Float ops between codes, by names and reasons of what was written; whole functions, then
+    what a limit of the device leaves float, first."""
     left = offenders(program)
     planned = {p.name: p for p in plan.ops if p.decision != "integer" and p.reason}
     found = dict[str, Cause]()
@@ -74,7 +74,7 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
     if left and not found:
         op = left[0]
         found[""] = Cause(op, name_of(op), f"{words(op)} has no integer form here", "")
-    return sorted(found.values(), key=lambda cause: not cause.function)
+    return sorted(found.values(), key=lambda cause: (not cause.function, not cause.help))
 
 
 def _follows(op: Op, left: list[Any]) -> bool:
