@@ -80,10 +80,7 @@ CONTEXTS: list[dict[str, Any]] = [
 OF_PHI3 = {"rope_parameters": LONG | {"rope_type": "yarn"}, ORIGINAL: 32}  # its first files' name
 
 
-DEFAULTS = ["llama", "mixtral", "phi3", "internlm3", "olmo2", "olmo3", "solar_open", "dots1"]
-DEFAULTS += ["exaone", "exaone_moe", "minimax_m2", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3"]
-DEFAULTS += ["deepseek_v3", "glm4_moe", "glm4_moe_lite", "youtu", "mistral", "smollm3"]
-OMITTED = ["norm_topk_prob", "routed_scaling_factor", "n_group", "topk_group", "rms_norm_eps"]
+TABLE = Path(__file__).parents[2] / "jq/language/decoder/architectures/defaults.json"
 
 
 def seen(kind: str, changes: dict[str, Any]) -> list[int] | None:
@@ -121,7 +118,7 @@ def turned(kind: str, scaling: str) -> int:
 
 
 def experts(kind: str) -> list[Any]:
-    """Counts of experts by three keys, and the one that the model reads; None where it is none."""
+    """Counts of experts by three keys, and the one that the model reads."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -132,8 +129,7 @@ def experts(kind: str) -> list[Any]:
     found = []
     for counts in product((None, 0, 4), (None, 0, 4), (None, 3)):
         given = {k: n for k, n in zip(EXPERT_KEYS, counts, strict=True) if n is not None}
-        count = getattr(config_class.from_dict(dict(given)), read[1])
-        found.append([given, count if count in counts else None])  # else it is the class's
+        found.append([given, getattr(config_class.from_dict(dict(given)), read[1])])
     return found
 
 
@@ -151,15 +147,18 @@ def contexts(kind: str) -> list[Any]:
     return found
 
 
-def defaults(kind: str) -> dict[str, Any]:
-    """Values of the class for keys that a file may leave out."""
-    from transformers import AutoConfig
+def defaults() -> dict[str, Any]:
+    """Whole configs of classes, as of files that leave everything out, by model type."""
+    from transformers import AutoConfig, PreTrainedConfig
 
-    sizes = {key: value for key, value in BASE.items() if key not in OMITTED}
-    given = json.loads(AutoConfig.for_model(kind, **sizes).to_json_string(use_diff=False))
-    found = {key: given[key] for key in OMITTED if key in given}
-    theta = given["rope_parameters"].get("full_attention", given["rope_parameters"])["rope_theta"]
-    return {**found, "rope_theta": theta}
+    rows = json.loads(TABLE.read_text(encoding="utf-8"))["hidden_size"].values()
+    found = {}
+    for kind in sorted(" ".join(rows).split()):
+        config = AutoConfig.for_model(kind)
+        values = json.loads(config.get_text_config().to_json_string(use_diff=False))
+        plain = PreTrainedConfig().to_dict().keys()
+        found[kind] = {key: value for key, value in values.items() if key not in plain}
+    return found
 
 
 def drop_missing(values: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +186,7 @@ def main() -> None:
     }
     found["experts"] = {kind: experts(kind) for kind in WITH_EXPERTS}
     found["contexts"] = {kind: contexts(kind) for kind in ("llama", "phi3")}
-    found["defaults"] = {kind: defaults(kind) for kind in DEFAULTS}
+    found["defaults"] = defaults()
     Path(sys.argv[1]).write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 

@@ -114,10 +114,12 @@ class _Reader(Reader):
         layer, the widest, or what is the same in all of them."""
         places = [self.values, self.values["rope_parameters"]]
         names = (key,) if key != "num_experts" else self.known.experts
-        found = [place[name] for place in places for name in names if place.get(name) is not None]
-        if not found and key in self.values and key.endswith(_OFF):
+        stated = [place[name] for place in places for name in names if name in place]
+        found = [value for value in stated if value not in (None, "auto")]
+        if stated and not found and key.endswith(_OFF):
             return 0  # an explicit null turns it off
-        value: Any = found[0] if found else self.known.default(self.values["model_type"], key)
+        kind = self.values["model_type"]
+        value: Any = found[0] if found else self.known.default(kind, key, not stated)
         if isinstance(value, list) and key == "num_experts_per_tok" and len({*value}) == 1:
             return value[0]
         widest = isinstance(value, list) and key.endswith("intermediate_size")
@@ -167,6 +169,8 @@ class _Reader(Reader):
         fits = kinds is None or (isinstance(kinds, list) and len(kinds) == count)
         if not fits or not all(kind in possible for kind in kinds or ()):
             raise self.wrong(f"layer_types are {kinds!r:.80}")
+        if kinds and other == "sliding_attention":  # Gemma 4, whatever its file says
+            kinds = [*kinds[:-1], "full_attention"]
         return None if alike else kinds
 
     def _windows(self, kinds: list[str] | None, count: int) -> tuple[int, ...]:

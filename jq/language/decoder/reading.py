@@ -105,7 +105,8 @@ class Reader(ABC):
         if layers > _MOST_LAYERS:
             raise self.wrong(f"it has {layers} layers")
         found, own = self._keys()
-        kv_heads, inner = self.size(_KV_HEADS, heads), self.size(_INNER, found.get("inner"))
+        own_inner = found.get("inner") or self.value(self.key(_EXPERT))
+        kv_heads, inner = self.size(_KV_HEADS, heads), self.size(_INNER, own_inner)
         if heads % kv_heads:
             raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
         experts = self.size(Key("num_experts", "expert_count"), 0)

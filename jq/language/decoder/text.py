@@ -71,9 +71,10 @@ def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given, dict) or not isinstance(kinds, list):
         return values
     first = next(iter(given.values()))
-    full = {str(i) for i, kind in enumerate(kinds) if kind == "full_attention"}
+    full = {i for i, kind in enumerate(kinds) if kind == "full_attention"}
     alike = isinstance(first, dict) and all(own == first for own in given.values())
-    if not alike or given.keys() != full or first.keys() - {"head_dim", "num_key_value_heads"}:
+    alike = alike and {int(i) if i.isdigit() else -1 for i in given} == full  # "5" or "05"
+    if not alike or first.keys() - {"head_dim", "num_key_value_heads"}:
         raise UserError(f"the config describes no known model: per_layer_config is {given!r:.60}")
     heads = {"num_global_key_value_heads": first.get("num_key_value_heads")}
     return {**values, **heads, "global_head_dim": first.get("head_dim")}

@@ -130,17 +130,17 @@ def test_experts_are_counted_by_the_key_that_the_model_reads(tmp_path, kind):
         (tmp_path / "config.json").write_text(
             json.dumps({**FOUND["base"], "model_type": kind, **given})
         )
-        assert read_config(tmp_path).experts == (count or 0), changes
+        assert read_config(tmp_path).experts == count, changes
+
+
+# What a class has no value for, or one that its own model refuses.
+COMPLETED = {"deepseek_v2": {"num_experts_per_tok": 6}, "glm4_moe": {"head_dim": 128}}
 
 
 @pytest.mark.parametrize("kind", FOUND["defaults"])
 def test_what_a_config_leaves_out_is_as_transformers_has_it(tmp_path, kind):
-    counts = dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 16)
-    sizes = FOUND["base"] | counts | LATENT | {"num_experts_per_tok": 1, "model_type": kind}
-    left_out = (*FOUND["defaults"][kind], "n_group", "topk_group")
-    sparse = {key: value for key, value in sizes.items() if key not in left_out}
-    found = []
-    for values in (sparse, sparse | FOUND["defaults"][kind]):
+    given, found = {"model_type": kind, **COMPLETED.get(kind, {})}, []
+    for values in (given, FOUND["defaults"][kind] | given):
         (tmp_path / "config.json").write_text(json.dumps(values))
         found.append(read_config(tmp_path))
     assert found[0] == found[1]
@@ -376,6 +376,7 @@ SAID = "original|positions are scaled"
 )
 def test_what_is_no_number_and_no_kind_is_refused(tmp_path, kind, change, said):
     sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+    sizes |= {"num_experts_per_tok": 6}
     with pytest.raises(UserError, match=said):
         config_of(tmp_path, kind, sizes | change)
     plain = {key: ["full_attention"] * 4 for key in change if key == "layer_types"}

@@ -5,13 +5,17 @@ which the tests compare names and logits."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from jq.base.registry import register
 from jq.language.decoder.architectures import names
 
+_TABLE = Path(__file__).with_name("defaults.json")  # see `scripts/oracles`
 Get = Callable[..., Any]  # a number, or what else is asked for, by its key and a default
 
 
@@ -65,6 +69,14 @@ SWITCHES = {"attention": ("attention_bias", False), "mlp": ("mlp_bias", False)}
 INTERVAL = "full_attention_interval"
 Windows = tuple[str, int | None]
 FULL: Windows = ("none", None)
+
+
+@cache
+def _table() -> dict[tuple[str, str], Any]:
+    """Defaults of `transformers` by model type and key."""
+    rows = json.loads(_TABLE.read_text(encoding="utf-8")).items()
+    every = [(key, json.loads(value), kinds) for key, row in rows for value, kinds in row.items()]
+    return {(kind, key): value for key, value, kinds in every for kind in kinds.split()}
 
 
 @dataclass(frozen=True)
@@ -122,9 +134,10 @@ class Architecture:
     def __post_init__(self) -> None:
         register(Architecture.registry, "architecture", self.name, self)
 
-    def default(self, model_type: str, key: str) -> Any:
-        """The value that a model type gives a key that is not in its file."""
-        return (self.defaults | self.of_type.get(model_type, {})).get(key)
+    def default(self, model_type: str, key: str, left_out: bool = True) -> Any:
+        """The value of a model type for a key that is null, or as the table has it, `left_out`."""
+        own = self.defaults | self.of_type.get(model_type, {})
+        return own.get(key, _table().get((model_type, key)) if left_out else None)
 
     def on(self, group: str, values: Mapping[str, Any]) -> bool:
         """True where the values of a config turn on the tensors of a group."""

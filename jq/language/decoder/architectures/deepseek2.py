@@ -88,27 +88,25 @@ _DEEPSEEK.like(
         "groups": Key("n_group", "expert_group_count", 8),
         "groups_used": Key("topk_group", "expert_group_used_count", 4),
     },
-    of_type={
-        "deepseek_v3": {"routed_scaling_factor": 2.5},
-        "glm4_moe_lite": {"n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5}
-        | {"routed_scaling_factor": 1.8},
-    },
 )
 _DEEPSEEK.like(
     "minicpm3",
     {"minicpm3": FULL},
-    defaults={"rms_norm_eps": 1e-5, "scale_emb": 12.0},
     names=_LATENT,
     own={},
     only={},
     keys={
-        "embedding_scale": Key("scale_emb", lambda get: 12.0, 1.0),
+        "value": Key(
+            lambda get: get("v_head_dim", get("hidden_size") // get("num_attention_heads")),
+            _SIZES["value"].gguf,
+        ),
+        "embedding_scale": Key("scale_emb", lambda get: 12.0, 12.0),
         "residual_scale": Key(
-            lambda get: get("scale_depth") / sqrt(get("num_hidden_layers")),
+            lambda get: get("scale_depth", root := sqrt(get("num_hidden_layers"))) / root,
             lambda get: 1.4 / sqrt(get("block_count")),
         ),
         "logit_scale": Key(
-            lambda get: get("dim_model_base") / get("hidden_size"),
+            lambda get: get("dim_model_base", wide := get("hidden_size")) / wide,
             lambda get: 256 / get("embedding_length"),
         ),
     },

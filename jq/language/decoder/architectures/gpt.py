@@ -26,7 +26,6 @@ _GPT2 = Architecture(
     switches=dict.fromkeys(("attention", "mlp"), base.ALWAYS),
     only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
     swapped=("attention/qkv", "attention/output", "mlp/up", "mlp/down"),
-    defaults={"tie_word_embeddings": True},
 )
 _GPT2.like(
     "starcoder",

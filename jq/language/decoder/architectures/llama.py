@@ -6,8 +6,6 @@ from jq.language.decoder.architectures import _base as base
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, KEYS, SHARES, Architecture, Key, fixed
 
-_THETA = {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
-_SLOW = {"rms_norm_eps": 1e-5, "rope_theta": 500000.0}
 _YARN = {"rope_theta": 1e6, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1}
 _ORIGINAL = "original_max_position_embeddings"
 _YARN |= {_ORIGINAL: 16384, "factor": 16.0}
@@ -16,7 +14,6 @@ _LLAMA = Architecture(
     "llama",
     {"llama": FULL, "internlm3": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)},
     keys={"pairs": fixed("halves", "neighbours")},
-    of_type={"internlm3": {"rms_norm_eps": 1e-5}, "mixtral": _THETA},
 )
 _LLAMA.like(
     "mistral3",
@@ -25,11 +22,9 @@ _LLAMA.like(
         "heat": Key("llama_4_scaling_beta", "attention.temperature_scale", 0.0),
         "heat_every": Key(_ORIGINAL, "rope.scaling.original_context_length", 16384),
     },
-    of_type={"ministral3": {"rms_norm_eps": 1e-5, "rope_parameters": {"type": "yarn"} | _YARN}},
+    of_type={"ministral3": {"rope_parameters": {"type": "yarn"} | _YARN}},
 )
-_LLAMA.like(
-    "smollm3", {"smollm3": ("still", None)}, positions="listed", defaults={"rope_theta": 2e6}
-)
+_LLAMA.like("smollm3", {"smollm3": ("still", None)}, positions="listed")
 _SCALES = {
     "embedding_scale": Key("embedding_multiplier", "embedding_scale", 1.0),
     "residual_scale": Key("residual_multiplier", "residual_scale", 1.0),
@@ -54,7 +49,6 @@ _LLAMA.like(
     activation="relu2",
     names=names.ALL.but(names.NO_GATE),
     own={"gated": False},
-    defaults={"rms_norm_eps": 1e-5},
 )
 _LLAMA.like(
     "minicpm",
@@ -74,10 +68,9 @@ _LLAMA.like(
 # Positions of pictures differ in three directions; those of text do not.
 _QWEN2_VL = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 _QWEN2 = Architecture("qwen2", {"qwen2": ("from", 4096)}, switches={"attention": base.ALWAYS})
-_QWEN2.like("qwen2vl", dict.fromkeys(_QWEN2_VL, ("from", 4096)), defaults=_THETA)
-_WIDE = {"head_dim": 128}
-_QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, defaults=_WIDE, switches=_NORMED)
-_QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL}, defaults={"rope_theta": 500000.0})
+_QWEN2.like("qwen2vl", dict.fromkeys(_QWEN2_VL, ("from", 4096)))
+_QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, switches=_NORMED)
+_QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL})
 Architecture(
     "qwen2moe",
     {"qwen2_moe": ("asked", 4096)},
@@ -101,7 +94,6 @@ _QWEN3_MOE.like(
     swapped=names.STACKS,
     swapped_or_not=True,
     keys={"normal_shares": KEYS["normal_shares"]},
-    defaults={"rope_theta": 500000.0},
 )
 Architecture(
     "olmoe",
@@ -111,7 +103,6 @@ Architecture(
     switches=_NORMED,
     only={"clip_qkv": ()},
     keys={"normal_shares": SHARES._replace(default=False)},
-    defaults={"rms_norm_eps": 1e-5},
 )
 # OLMo 2 and 3: norms behind each block alone, and one norm over all heads of queries or keys.
 _OLMO = Architecture(
@@ -122,8 +113,7 @@ _OLMO = Architecture(
     switches=_NORMED,
     global_every=4,
     plain_windows=True,
-    defaults={"rms_norm_eps": 1e-5},
-    of_type={"olmo3": _SLOW | {"local_base": 500000.0}},
+    of_type={"olmo3": {"local_base": 500000.0}},
 )
 # The same, but for a norm of each head; layers without a window do not turn.
 _OLMO.like(
@@ -139,13 +129,12 @@ _LLAMA.like(
         "/embed/weight:,model.wte.weight /norm/weight:,model.ln_f.weight",
     ),
     keys={"pairs": fixed("halves")},
-    defaults=_SLOW,
 )
 Architecture(
     "phi3",
     {"phi3": ("all", None)},
     names=names.ALL.but(names.GATE_UP),
-    defaults={"rms_norm_eps": 1e-5, "partial_rotary_factor": 1.0, _ORIGINAL: 4096},
+    defaults={"partial_rotary_factor": 1.0, _ORIGINAL: 4096},
 )
 # Norms around each block, half of each head turned, neighbours together.
 _AROUND = "attention/norm_after=,post_self_attn_layernorm mlp/norm_after=,post_mlp_layernorm"
@@ -155,10 +144,10 @@ _GLM4 = Architecture(
     names=names.ALL.but(names.GATE_UP, _AROUND),
     own={"pairs": "neighbours"},
     switches={"attention": ("attention_bias", True)},
-    defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
+    defaults={"partial_rotary_factor": 0.5},
 )
 _GLM = _GLM4.like("glm", {"glm": FULL}, names=names.ALL._replace(gguf={}))
-_WHOLE = {"rms_norm_eps": 1e-8, "partial_rotary_factor": 1.0, "rope_theta": 100000.0}
+_WHOLE = {"partial_rotary_factor": 1.0}
 _GLM.like("helium", {"helium": FULL}, defaults=_WHOLE, switches=base.SWITCHES)
 # Chunks in three of four layers, and in the fourth queries that grow with the position and do not
 # turn; experts, in some layers, of which a token takes one, and one that all take.
@@ -187,14 +176,13 @@ Architecture(
     },
     global_every=4,
     positions="listed",
-    defaults=_SLOW | {"head_dim": 128, "attention.sliding_window": 8192},
+    defaults={"attention.sliding_window": 8192},
 )
 Architecture(
     "seed_oss",
     {"seed_oss": FULL},
     names=names.ALL.but(names.NORM_BETWEEN),
     switches={"attention": ("attention_bias", True)},
-    defaults={"head_dim": 128},
 )
 # gpt-oss: heads with sinks, experts with biases and a gate of their own.
 Architecture(
@@ -217,6 +205,7 @@ Architecture(
     keys={"gates_alternate": fixed(True, False)},
     global_every=2,
     truncates=False,
-    defaults={"rms_norm_eps": 1e-5, "head_dim": 64, "rope_theta": 150000.0}
-    | {"rope_parameters": {"type": "yarn", "factor": 32.0, "truncate": False, _ORIGINAL: 4096}},
+    defaults={
+        "rope_parameters": {"type": "yarn", "factor": 32.0, "truncate": False, _ORIGINAL: 4096}
+    },
 )

@@ -20,6 +20,11 @@ def _scale(widest: int) -> Key:
     return Key(lambda get: get("query_pre_attn_scalar") ** -0.5, by_head)
 
 
+def _sparse(layers: int) -> list[float]:
+    """Shares of what the first layers of Gemma 3n cut off where a config says none."""
+    return [0.95] * 10 + [0.0] * (layers - 10) if layers > 10 else []
+
+
 def _cap(which: str, default: float) -> Key:
     name = f"{which}_logit_softcapping"
     return Key(name, name, default)
@@ -30,15 +35,7 @@ _KEYS = {
         lambda get: sqrt(get("hidden_size")), lambda get: sqrt(get("embedding_length"))
     )
 }
-_TIED = {"tie_word_embeddings": True}
-_GEMMA = Architecture(
-    "gemma",
-    {"gemma": FULL},
-    activation="gelu_tanh",
-    keys=_KEYS,
-    one_plus=True,
-    defaults=_TIED | {"head_dim": 256},
-)
+_GEMMA = Architecture("gemma", {"gemma": FULL}, activation="gelu_tanh", keys=_KEYS, one_plus=True)
 _GEMMA2 = _GEMMA.like(
     "gemma2",
     {"gemma2": ("types", 4096)},
@@ -50,16 +47,13 @@ _GEMMA2 = _GEMMA.like(
         "attention_cap": _cap("attn", 50.0),
         "logit_cap": _cap("final", 30.0),
     },
-    defaults={"query_pre_attn_scalar": 256, "attention.sliding_window": 4096},
+    defaults={"attention.sliding_window": 4096},
 )
 _GEMMA2.like(
     "vaultgemma",
     {"vaultgemma": ("types", 4096)},
     names=names.ALL.but("mlp/norm=,pre_feedforward_layernorm")._replace(gguf={}),
 )
-_SIZES: dict[str, float] = {"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216}
-_SIZES |= {"num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4}
-_SIZES |= {"max_position_embeddings": 131072, "rope_theta": 1e6, "attention.sliding_window": 0}
 _GEMMA2.like(
     "gemma3",
     {"gemma3_text": ("types", 4096)},
@@ -71,7 +65,7 @@ _GEMMA2.like(
     global_every=6,
     local_base=10000.0,
     switches={"norms": base.ALWAYS},
-    defaults=_SIZES,  # which models that see as well leave out
+    defaults={"attention.sliding_window": 0},
 )
 _PER_LAYER = names.ALL.but(
     names.NORMS_AROUND,
@@ -81,6 +75,7 @@ _PER_LAYER = names.ALL.but(
     "/per_layer/projection/weight:per_layer_model_proj.weight,model.per_layer_model_projection.weight",
     "/per_layer/norm/weight:per_layer_proj_norm.weight,model.per_layer_projection_norm.weight",
 )
+_SLOW = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}
 _SHARING = _KEYS | {
     "attention_scale": fixed(1.0),
     "per_layer": Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", 256),
@@ -110,7 +105,7 @@ Architecture(
         ),
         "values_are_keys": Key("attention_k_eq_v", lambda get: True, False),
     },
-    defaults=_TIED | {"head_dim": 256, "num_key_value_heads": 4, "full_attention_interval": 6},
+    defaults={"full_attention_interval": 6, "rope_parameters": {"full_attention": _SLOW}},
 )
 Architecture(
     "gemma3n",
@@ -141,12 +136,10 @@ Architecture(
         "rank": Key("laurel_rank", lambda get: 0, 64),
         # GGUF files have how many deviations are cut off, of which that many are below.
         "sparsity": Key(
-            "activation_sparsity_pattern",
+            lambda get: get("activation_sparsity_pattern", []) or _sparse(get("num_hidden_layers")),
             lambda get: [NormalDist().cdf(cut) for cut in get("activation_sparsity_scale", [])],
-            [],
         ),
     },
-    defaults=_TIED | {"head_dim": 256, "num_key_value_heads": 2},
 )
 _HEADS = "attention/query_norm=,self_attn.q_layernorm attention/key_norm=,self_attn.k_layernorm"
 Architecture(
@@ -211,12 +204,5 @@ _COHERE = Architecture(
     keys={"epsilon": LAYER, "logit_scale": Key("logit_scale", "logit_scale", 0.0625)},
     own={"norm": "layer", "parallel": True, "norms_by_head": True, "pairs": "neighbours"},
     switches={"norms": ("use_qk_norm", False)},
-    defaults=_TIED | {"rope_theta": 500000.0},
 )
-_COHERE.like(
-    "cohere2",
-    {"cohere2": ("types", 4096)},
-    positions="windows",
-    global_every=4,
-    defaults={"rope_theta": 10000.0},
-)
+_COHERE.like("cohere2", {"cohere2": ("types", 4096)}, positions="windows", global_every=4)

@@ -1,7 +1,6 @@
 """Models whose layers, or some of them, keep a state that does not grow: state-space layers, short
 convolutions and the gated delta rule."""
 
-from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -18,13 +17,17 @@ MAMBA = (
     " mamba/step/bias:,mamba.dt_bias mamba/decay/weight:ssm_a,mamba.A_log"
     " mamba/skip/weight:ssm_d,mamba.D"
 )
+
+
+def _width(get: base.Get) -> int:
+    """Of all heads of a state-space layer."""
+    return int(get("mamba_d_ssm", 0) or get("mamba_expand", 2) * get("hidden_size"))
+
+
 SIZES = {
     "mamba_heads": base.Key("mamba_n_heads", "ssm.time_step_rank", 128),
     "mamba_head": base.Key(
-        lambda get: (
-            get("mamba_d_head", 0)
-            or int(get("mamba_expand", 2) * get("hidden_size")) // get("mamba_n_heads", 128)
-        ),
+        lambda get: get("mamba_d_head", 0) or _width(get) // get("mamba_n_heads", 128),
         lambda get: get("ssm.inner_size") // max(get("ssm.time_step_rank"), 1),
     ),
     "mamba_groups": base.Key("mamba_n_groups", "ssm.group_count", 1),
@@ -41,17 +44,17 @@ base.Architecture.registry["granite"].like(
     mixers={"linear_attention": ("mamba",), "mamba": ("mamba",)},
     positions="asked",
     only={"time_step_limit": _STEPS},
+    defaults={"full_attn_idxs": []},
 )
 
 
 # Falcon H1: state-space layers and attention side by side, with a factor for each product.
-def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
+def _falcon_scales(get: base.Get) -> dict[str, Any]:
     """Factors of what comes in and of what goes out; in GGUF files weights are multiplied."""
     within, ssm = get("attention_in_multiplier", 1.0), get("ssm_multipliers", [1.0] * 5)
     gate, down = get("mlp_multipliers", [1.0, 1.0])
     heads, groups = get("mamba_n_heads", 128), get("mamba_n_groups", 1)
-    wide = get("mamba_d_ssm", 0) or int(get("mamba_expand", 2) * get("hidden_size"))
-    counts = [wide, wide, *[groups * get("mamba_d_state", 256)] * 2, heads]
+    counts = [_width(get), _width(get), *[groups * get("mamba_d_state", 256)] * 2, heads]
     return {
         "layers/{i}/attention/query": (within, 1.0),
         "layers/{i}/attention/key": (within, get("key_multiplier", 1.0)),
@@ -83,7 +86,6 @@ base.Architecture(
         "norm_before_gate": base.Key("mamba_norm_before_gate", lambda get: False, True),
     },
     scales=_falcon_scales,
-    defaults={"rms_norm_eps": 1e-5},
 )
 # LFM 2: short convolutions, and attention in some layers.
 _LFM2 = base.Architecture(
@@ -105,7 +107,6 @@ _LFM2 = base.Architecture(
         "epsilon": base.Key("norm_eps", base.RMS, 1e-5),
         "width": base.Key("conv_L_cache", "shortconv.l_cache", 3),
     },
-    defaults={"rope_theta": 1e6},
 )
 _LFM2.like(
     "lfm2moe",
@@ -156,7 +157,7 @@ _NEXT = base.Architecture(
         "plain_rates": base.fixed(False, True),
         "width": base.Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
     },
-    defaults={"head_dim": 256, "partial_rotary_factor": 0.25, "full_attention_interval": 4},
+    defaults={"partial_rotary_factor": 0.25, "full_attention_interval": 4},
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
 _TILED = {"tiled_heads": base.fixed(False, True), "normal_shares": base.KEYS["normal_shares"]}

@@ -25,10 +25,10 @@ _GLM = Architecture(
     names=_ROUTED.but(names.NORM_BETWEEN),
     keys=CHOSEN,
     switches={"norms": ("use_qk_norm", False)},
-    defaults={"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+    defaults={"partial_rotary_factor": 0.5},
 )
 # Whole heads turn. GGUF files of Solar Open are of `glm4moe`.
-_WHOLE = {"rms_norm_eps": 1e-6, "partial_rotary_factor": 1.0, "max_window_layers": 62}
+_WHOLE = {"partial_rotary_factor": 1.0, "max_window_layers": 62}
 _KINDS = {"dots1": ("behind", 4096), "solar_open": FULL}
 _DOTS = _GLM.like(
     "dots1",
@@ -36,11 +36,7 @@ _DOTS = _GLM.like(
     names=_ROUTED,
     switches={"norms": ("use_qk_norm", True)},
     defaults=_WHOLE,
-    of_type={
-        "dots1": {"norm_topk_prob": 0},
-        "solar_open": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "head_dim": 128}
-        | {"use_qk_norm": False},
-    },
+    of_type={"dots1": {"norm_topk_prob": 0}, "solar_open": {"use_qk_norm": False}},
 )
 _DOTS.like(
     "exaone-moe",
@@ -50,7 +46,6 @@ _DOTS.like(
     names=_ROUTED.but("mlp/router/preference:,mlp.e_score_correction_bias"),
     positions="windowed",
     global_every=4,
-    defaults={"rms_norm_eps": 1e-5, "routed_scaling_factor": 2.5},
 )
 _BIAS = "mlp/router/preference:exp_probs_b.bias,block_sparse_moe.e_score_correction_bias"
 _DOTS.like(
@@ -60,7 +55,7 @@ _DOTS.like(
     names=names.ALL.but(_BIAS),
     own={"norms_of_all_heads": True},
     switches={"norms": base.ALWAYS},
-    defaults={"head_dim": 128, "rope_theta": 5e6, "rotary_dim": 0},
+    defaults={"rotary_dim": 0},
 )
 _ERNIE = Architecture(
     "ernie4_5-moe",
@@ -71,9 +66,8 @@ _ERNIE = Architecture(
     only={"moe_norm_min": (1e-12,)},
     switches=dict.fromkeys(("attention", "mlp", "head"), ("use_bias", False)),
     keys={"shared_experts": Key("moe_num_shared_experts", "expert_shared_count", 2)},
-    defaults={"rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True},
 )
-_ERNIE.like("ernie4_5", {"ernie4_5": FULL}, names=names.ALL, only={}, defaults={"head_dim": 128})
+_ERNIE.like("ernie4_5", {"ernie4_5": FULL}, names=names.ALL, only={})
 _HUNYUAN = Architecture(
     "hunyuan-dense",
     {"hunyuan_v1_dense": FULL},
@@ -83,7 +77,7 @@ _HUNYUAN = Architecture(
     ),
     own={"turned_first": True, "normed_heads": True},
     switches={"norms": base.ALWAYS},
-    defaults={"rms_norm_eps": 1e-5, "alpha": 0.0},
+    defaults={"alpha": 0.0},
 )
 _HUNYUAN.like(
     "hunyuan-moe",
