@@ -63,8 +63,8 @@ def _write(
     rows = [_rows(specs) for specs in (program.inputs, program.outputs)]
     made = compile_static((source / "integer.mlirbc").read_bytes(), triple, iree_flags)
     names = {
-        "query": _found(r"(\w+_library_query)\(", made["library.h"]),
-        "create": _found(r"iree_status_t (\w+_create)\(", made["module.c"]),
+        "query": re.findall(r"(\w+_library_query)\(", made["library.h"].decode())[0],
+        "create": re.findall(r"iree_status_t (\w+_create)\(", made["module.c"].decode())[0],
     }
     ranks = [len(s.shape) for s in (*program.inputs, *program.outputs)]
     form = (SOURCES / "program.h.in").read_text(encoding="utf-8")
@@ -83,12 +83,6 @@ def _write(
     for name in WRITTEN:
         shutil.copy(SOURCES / name, folder / name)
     return [{"name": p.name, "bytes": p.stat().st_size} for p in sorted(folder.iterdir())]
-
-
-def _found(pattern: str, text: bytes) -> str:
-    found = re.search(pattern, text.decode())
-    assert found is not None
-    return found[1]
 
 
 def _rows(specs: Sequence[TensorSpec]) -> str:

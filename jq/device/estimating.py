@@ -30,8 +30,6 @@ from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.target.hardware import Hardware
 from jq.target.target import Target
 
-ROWS = ("stablehlo.gather", "stablehlo.dynamic_slice")  # read a part of what they are given
-
 
 @dataclass(frozen=True)
 class Buffer:
@@ -100,23 +98,20 @@ def estimated(found: Planned) -> Estimate:
     outside = {b.name for b in buffers if b.end > hardware.sram_bytes}
     names = dict(zip(program.body.arguments, (i.name for i in program.inputs), strict=False))
     names |= {unit.result: unit.name for unit in layers}
-    rows, busy = [], 0.0
-    for unit in layers:
-        row, products = _cost(program, unit, hardware, {v for v in names if names[v] in outside})
-        rows.append(row)
-        busy += products
-    cycles = sum(row["cycles"] for row in rows)
+    spilled = {v for v in names if names[v] in outside}
+    costs = [_cost(program, unit, hardware, spilled) for unit in layers]
+    cycles = sum(row["cycles"] for row, _ in costs)
     return Estimate(
         {
             "target": where.name,
             "pipeline": found.job.pipeline.name,
-            "layers": rows,
+            "layers": [row for row, _ in costs],
             "total_cycles": cycles,
             "total_ms": cycles / hardware.clock_mhz / 1e3,
             "peak_sram_bytes": max((b.end for b in buffers), default=0),
             "lower_bound_bytes": lower_bound(buffers),
             "buffers": [vars(b) for b in buffers],
-            "utilization": busy / cycles if cycles else 0.0,
+            "utilization": sum(busy for _, busy in costs) / cycles if cycles else 0.0,
         }
     )
 
@@ -145,7 +140,7 @@ def _cost(
     row = {
         "name": unit.name,
         "op": unit.op,
-        "operations": sum(products.values()) or sum(map(_elements, activations)),
+        "operations": sum(products.values()) or sum(math.prod(shape_of(v)) for v in activations),
         "bytes": weights + sum(map(_bytes, activations)),
         "cycles": math.ceil(hardware.op_cycles + max(bounds.values()) + transposes),
         "bound_by": max(costs, key=lambda key: costs[key]),
@@ -160,7 +155,12 @@ def _padding(op: Op, hardware: Hardware) -> float:
     found = rule.geometry(op)
     inner, outer = found.channels
     padded = hardware.array.padded(inner // found.groups, math.prod(found.window), outer)
-    return padded / _rate(op, hardware)
+    pair = " x ".join(dtype_of(v).name for v in list(op.operation.operands)[:2])
+    if pair not in hardware.macs_per_cycle:
+        there = ", ".join(hardware.macs_per_cycle)
+        hint = f"it has: {there or 'none'}; `jaxq check` says what stays float and why"
+        raise UserError(f"the target states no rate of {pair}", op=name_of(op), hint=hint)
+    return padded / hardware.macs_per_cycle[pair]
 
 
 def _transposed(unit: Unit) -> list[tuple[int, ...]]:
@@ -184,33 +184,20 @@ def _transposed(unit: Unit) -> list[tuple[int, ...]]:
     return found
 
 
-def _rate(op: Op, hardware: Hardware) -> float:
-    pair = " x ".join(dtype_of(v).name for v in list(op.operation.operands)[:2])
-    if pair not in hardware.macs_per_cycle:
-        there = ", ".join(hardware.macs_per_cycle)
-        hint = f"it has: {there or 'none'}; `jaxq check` says what stays float and why"
-        raise UserError(f"the target states no rate of {pair}", op=name_of(op), hint=hint)
-    return hardware.macs_per_cycle[pair]
-
-
 def _weight_bytes(program: Program, unit: Unit) -> int:
     """Bytes that are read of weights: of one that rows are taken from, these rows."""
     found: dict[ir.Value, int] = {}
     for op in unit.ops:
         for v in op.operation.operands:
             if program.weight_name(v) is not None:
-                rows = kind_of(op) in ROWS
+                rows = kind_of(op) in ("stablehlo.gather", "stablehlo.dynamic_slice")
                 taken = math.prod(shape_of(op.results[0])) * dtype_of(v).itemsize
                 found[v] = max(found.get(v, 0), min(taken, _bytes(v)) if rows else _bytes(v))
     return sum(found.values())
 
 
-def _elements(value: ir.Value) -> int:
-    return math.prod(shape_of(value))
-
-
 def _bytes(value: ir.Value) -> int:
-    return _elements(value) * dtype_of(value).itemsize
+    return math.prod(shape_of(value)) * dtype_of(value).itemsize
 
 
 def _buffers(program: Program, layers: list[Unit]) -> list[Buffer]:

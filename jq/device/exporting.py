@@ -156,18 +156,20 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     whole, device = network(made.marked), made.device
     inner = cut(whole, device.table_entries) if ends == "int8" else whole
     inner = renamed(inner, output_names(inner, [spec.name for spec in made.integer.outputs]))
-    steps = canonical(inner)
-    ended = steps, inner.inputs, inner.outputs
-    content = Content(*ended, device.rescaling, ends, device.shared_sums)
-    data = form.writer.write(content)
+    try:
+        steps = canonical(inner)
+        ended = steps, inner.inputs, inner.outputs
+        data = form.writer.write(Content(*ended, device.rescaling, ends, device.shared_sums))
+    except UserError as error:
+        error.hint = error.hint or "cut the model there, or export to another form"
+        raise
     found: dict[str, Any] = {"path": str(path), "form": form.name}
     found |= dict.fromkeys(("outputs", "same", "readers"))
     found["near_ties"] = getattr(form.writer, "near_ties", lambda _: {})(data)
     if verify:
         counts = verified(made.integer, whole, inner, made.marked, form, data, made.data)
-        first = next(iter(counts.values()))
-        found |= {"outputs": first.outputs, "same": first.same}
-        found["readers"] = {name: [c.same, c.outputs] for name, c in counts.items()}
+        found["same"], found["outputs"] = next(iter(counts.values()))
+        found["readers"] = counts
     with written_whole(path) as temporary:
         temporary.write_bytes(data)
     found["operators"] = dict(Counter(step.kind for step in steps).most_common())

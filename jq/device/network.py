@@ -101,7 +101,7 @@ FLOAT_MOVES = ("reshape", "transpose", "slice", "reverse", "broadcast_in_dim")
 MOVES = (
     *("reshape", "transpose", "broadcast_in_dim", "pad", "slice", "concatenate", "reverse"),
     *("maximum", "minimum", "clamp", "gather", "reduce", "reduce_window", "convert"),
-    *("compare", "select", "add", "subtract"),
+    *("compare", "select", "add", "subtract", "dynamic_slice", "dynamic_update_slice"),
 )
 CONDITIONS = ("and", "or", "not")  # of truth values
 

@@ -54,16 +54,8 @@ def convolved(s, x, w):
     return y.transpose(np.argsort(s["output"]))
 
 
-def looked_up(s, table, index):
-    return table[np.clip(index, 0, len(table) - 1)].reshape(s["shape"])
-
-
 def leading_zeros(s, x):
     return np.vectorize(lambda v: 8 * x.itemsize - int(v).bit_length() if v >= 0 else 0)(x)
-
-
-def sliced(s, x):
-    return x[tuple(map(slice, s["start_indices"], s["limit_indices"], s["strides"]))]
 
 
 def extended(s, x, value):
@@ -80,10 +72,6 @@ def pooled(s, x, start):
     x = padded(x, s["padding"], start)
     size, steps = s["window_dimensions"], (s["window_strides"], s["window_dilations"])
     return COMBINE[s["combine"]].reduce(windows(x, size, *steps), tuple(range(-x.ndim, 0)))
-
-
-def compared(s, a, b):
-    return COMPARE[s["direction"]](a, b)
 
 
 def divided(s, a, b):
@@ -108,11 +96,13 @@ OPS: dict[str, Callable[..., Any]] = {
     "transpose": lambda s, x: x.transpose(s["permutation"]),
     "reverse": lambda s, x: np.flip(x, s["dimensions"]),
     "concatenate": lambda s, *x: np.concatenate(x, s["dimension"]),
-    "slice": sliced,
+    "slice": lambda s, x: x[
+        tuple(map(slice, s["start_indices"], s["limit_indices"], s["strides"]))
+    ],
     "pad": extended,
-    "gather": looked_up,
+    "gather": lambda s, table, i: table[np.clip(i, 0, len(table) - 1)].reshape(s["shape"]),
     "convert": lambda s, x: x,
-    "compare": compared,
+    "compare": lambda s, a, b: COMPARE[s["direction"]](a, b),
     "clamp": lambda s, low, x, high: np.minimum(np.maximum(x, low), high),
     "dot_general": lambda s, a, b: np.einsum(s["einsum"], a.astype(float), b.astype(float)),
     "convolution": convolved,

@@ -38,16 +38,11 @@ def step_of(op: Op) -> dict[str, Any]:
 
     Raises:
         ValueError: with the reason why the op cannot be replayed."""
-    value = op.operation.results[0]
-    kind = {"op": _kind(op), "type": dtype_of(value).name, "shape": list(shape_of(value))}
-    return kind | _details(op)
-
-
-def _kind(op: Op) -> str:
-    name = kind_of(op).removeprefix("stablehlo.")
+    value, name = op.operation.results[0], kind_of(op).removeprefix("stablehlo.")
     if name not in OPS:
         raise ValueError(f"{name} does not give the same bits everywhere")
-    return name
+    kind = {"op": name, "type": dtype_of(value).name, "shape": list(shape_of(value))}
+    return kind | _details(op)
 
 
 def _check_floats(made: Program) -> None:

@@ -126,14 +126,11 @@ def named_function(real: np.ndarray, codes: np.ndarray, out: Output) -> Found | 
 def _candidates() -> Iterator[tuple[str, Mapping[str, Any], Callable[[np.ndarray], np.ndarray]]]:
     erf = np.vectorize(math.erf, otypes=[np.float64])
 
-    def logistic(x: np.ndarray) -> np.ndarray:
-        return 1 / (1 + np.exp(-x))
-
     def tangent(x: np.ndarray) -> np.ndarray:
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
     yield "Relu", {}, lambda x: np.maximum(x, 0)
-    yield "Sigmoid", {}, logistic
+    yield "Sigmoid", {}, lambda x: 1 / (1 + np.exp(-x))
     yield "Tanh", {}, np.tanh
     yield "HardSwish", {}, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)
     yield "HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}, lambda x: np.clip(x / 6 + 0.5, 0, 1)

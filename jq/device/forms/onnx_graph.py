@@ -114,16 +114,6 @@ class Graph:
             orders += [tuple(order.index(a) for a in o) for o in self.orders(source)]
         return orders or [_order(tensor, None)]
 
-    def shaped(self, tensor: Tensor, shape: Sequence[int]) -> str:
-        """The codes of a tensor in another shape."""
-        shape, source = tuple(shape), tensor
-        while source.shape != shape:
-            before = self._held(source).reshaped
-            if before is None or self._held(source).names:
-                return self._reshaped(self.codes(tensor), tensor, shape)
-            source = before
-        return self.codes(source)
-
     def codes(self, tensor: Tensor, order: Sequence[int] | None = None) -> str:
         """The name of a tensor's codes, with its axes in this order."""
         held, wanted = self._held(tensor), _order(tensor, order)
@@ -146,14 +136,14 @@ class Graph:
             return self.constant(held.tensor.data.transpose(wanted), held.tensor.dtype)
         if not held.names:
             assert held.reshaped is not None
-            held.names[_order(held.tensor, None)] = self._from(held.reshaped, held.tensor.shape)
+            held.names[_order(held.tensor, None)] = self.shaped(held.reshaped, held.tensor.shape)
             return self.codes(held.tensor, wanted)
         have, name = next(iter(held.names.items()))
         order = [have.index(a) for a in wanted]
         return self._around("Transpose", [name], held.tensor, perm=order)
 
-    def _from(self, source: Tensor, shape: Sequence[int]) -> str:
-        """Reshapes in a row become one, of the first one's operand."""
+    def shaped(self, source: Tensor, shape: Sequence[int]) -> str:
+        """The codes of a tensor in another shape: reshapes in a row are one, of the first."""
         while (before := self._held(source).reshaped) is not None and not self._held(source).names:
             source = before
         name = self.codes(source)

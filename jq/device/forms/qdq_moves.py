@@ -63,9 +63,8 @@ class Moves(Writer):
 
     def _tile(self, step: Simple) -> None:
         order = self.order(*step.inputs)
-        repeats = np.array(step.attributes["repeats"])[list(order)]
-        given = self.graph.constant(repeats, np.int64)
-        self.graph.move("Tile", step.inputs, step.output, order, given)
+        repeats = self.graph.constant(np.array(step.attributes["repeats"])[list(order)], np.int64)
+        self.graph.move("Tile", step.inputs, step.output, order, repeats)
 
     def _extreme(self, kind: str, step: Simple) -> None:
         self.graph.move(kind, step.inputs, step.output, self.order(*step.inputs))
@@ -82,8 +81,7 @@ class Moves(Writer):
     # Windows and sums
 
     def _max_pool(self, step: Simple) -> None:
-        windows = _windows(step)
-        self.graph.move("MaxPool", step.inputs, step.output, CHANNELS_FIRST, **windows)
+        self.graph.move("MaxPool", step.inputs, step.output, CHANNELS_FIRST, **_windows(step))
 
     def _sum_pool(self, step: Simple) -> None:
         terms = math.prod(step.attributes["window"])

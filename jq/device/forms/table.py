@@ -105,5 +105,4 @@ def method_of(writer: object, step: Simple, form: str) -> Callable[[Simple], Non
 
 def no_form(what: str, form: str, op: str) -> UserError:
     """The error for a step that a form cannot hold."""
-    hint = "cut the model there, or export to another form"
-    return UserError(f"{what} has no form in {form}", op=op, hint=hint)
+    return UserError(f"{what} has no form in {form}", op=op)

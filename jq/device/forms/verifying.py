@@ -1,7 +1,7 @@
 """Verifies what was written, in its form's own reference, against the integer program's bits."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,14 +18,6 @@ Ends = Sequence[Tensor | None]
 RECORDED, DRAWN = 4, 2  # samples of the calibration data; of random codes
 
 
-@dataclass(frozen=True)
-class Count:
-    """Elements that were compared, and those of the same bits."""
-
-    outputs: int
-    same: int
-
-
 def verified(
     integer: Program,
     whole: Network,
@@ -34,9 +26,9 @@ def verified(
     form: Form,
     data: bytes,
     recorded: Calls | None,
-) -> dict[str, Count]:
-    """Counts by name of the reference that runs the file; XLA runs the program that it was written
-    of on the same codes: recorded, random over the whole range, ends of the types.
+) -> dict[str, list[int]]:
+    """Elements of the same bits, and all, by the name of the reference that runs the file; XLA runs
+    the program that it was written of on the same codes: recorded, random, ends of the types.
 
     Args:
         integer: the plain integer program, with its float ends.
@@ -56,7 +48,7 @@ def verified(
     return {name: _count(wanted, read(data, calls)) for name, read in form.readers.items()}
 
 
-def _count(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> Count:
+def _count(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> list[int]:
     outputs = same = 0
     for want, got in zip(wanted, found, strict=True):
         if len(got) != len(want):
@@ -64,7 +56,7 @@ def _count(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> Cou
         for w, g in zip(want, got, strict=True):
             same += int((np.asarray(g).reshape(w.shape) == w).sum())
             outputs += w.size
-    return Count(outputs, same)
+    return [same, outputs]
 
 
 def _host(marked: Program, ops: list[Op]) -> XlaExecutable | None:

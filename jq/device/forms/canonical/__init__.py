@@ -43,8 +43,7 @@ class _Builder(Windows):
     def add(self, node: Node) -> None:
         _check_start(node)
         if node.kind == "float":
-            what = node.op.removeprefix("stablehlo.")
-            raise UserError(f"{what} of floats has no form here", op=node.name)
+            raise UserError(f"{node.op.split('.')[-1]} of floats has no form here", op=node.name)
         if node.kind == "contraction":
             (self._convolution if node.op.endswith(CONVOLUTION) else self._product)(node)
         elif node.op.endswith("reduce_window"):
@@ -75,13 +74,11 @@ class _Builder(Windows):
             raise UserError("zero points by channel have no form in such a product", op=node.name)
         a = self.transposed(node, a, [*batch[0], *free[0], *summed[0]])
         b = self.transposed(node, b, [*batch[1], *summed[1], *free[1]])
-        shared = [node.inputs[0].shape[i] for i in batch[0]]
         m, n = ([x.shape[i] for i in f] for x, f in zip(node.inputs, free, strict=True))
-        k = int(np.prod([node.inputs[0].shape[i] for i in summed[0]]))
-        sizes = int(np.prod(shared)), int(np.prod(m)), int(np.prod(n))
-        a = self.reshaped(node, a, (sizes[0], sizes[1], k))
-        b = self.reshaped(node, b, (sizes[0], k, sizes[2]))
-        made = self.fresh(node.output, sizes)
+        shared, k = (math.prod(node.inputs[0].shape[i] for i in f[0]) for f in (batch, summed))
+        a = self.reshaped(node, a, (shared, math.prod(m), k))
+        b = self.reshaped(node, b, (shared, k, math.prod(n)))
+        made = self.fresh(node.output, (shared, math.prod(m), math.prod(n)))
         axes = list(range(len(node.output.shape) - len(n), len(node.output.shape)))
         numbers = {key: along(v, node, axes, n) for key, v in node.numbers.items()}
         self.put("matmul", node, [a, b], made, {}, numbers)
@@ -106,12 +103,9 @@ class _Builder(Windows):
         numbers = {key: along(v, node, axes, columns) for key, v in node.numbers.items()}
         geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)], "dilation": [1, 1]}
         self.put("conv2d", node, [x, w], made, geometry, numbers)
-        if side == 0:  # the weight's axes come first
-            made = self.reshaped(node, made, (*rows, *columns))
-            order = [*range(len(rows), len(rows) + len(columns)), *range(len(rows))]
-            self.onto(node, made, order)
-        else:
-            self.onto(node, made, range(len(node.output.shape)))
+        made = self.reshaped(node, made, (*rows, *columns))
+        order = [*range(len(rows), len(rows) + len(columns)), *range(len(rows))]
+        self.onto(node, made, sorted(order) if side else order)  # else the weight's come first
 
     def _reduced(self, node: Node) -> None:
         """Sums along all axes at once; extremes along one after the other, as others are folded."""
@@ -119,20 +113,17 @@ class _Builder(Windows):
         kind = {"sum": "sum", "reduce_maximum": "max", "reduce_minimum": "min"}.get(node.kind)
         if kind is None:
             window, one = [n if a in axes else 1 for a, n in enumerate(x.shape)], [1] * len(x.shape)
-            self.folded(node, window, one, [(0, 0)] * len(one), one)
+            self.folded(node, x, window, one, [(0, 0)] * len(one), one)
             return
-        numbers = {k: flat(v, node) for k, v in node.numbers.items()}
         shape = list(x.shape)
-        if kind == "sum":
-            for axis in axes:
-                shape[axis] = 1
-            made = self.fresh(node.output, shape)
-            self.put("sum", node, [x], made, {"axes": axes}, numbers)
-        for axis in axes if kind != "sum" else ():
+        for axis in axes:
             shape[axis] = 1
-            made = self.fresh(node.output, shape)
-            x = self.put(kind, node, [x], made, {"axis": axis})
-        self.onto(node, made, range(len(node.output.shape)))
+            if kind != "sum":
+                x = self.put(kind, node, [x], self.fresh(node.output, shape), {"axis": axis})
+        if kind == "sum":
+            numbers = {k: flat(v, node) for k, v in node.numbers.items()}
+            x = self.put(kind, node, [x], self.fresh(node.output, shape), {"axes": axes}, numbers)
+        self.named(node, x, node.output)
 
     # Moves
 
@@ -153,6 +144,29 @@ class _Builder(Windows):
         axis = ir.IntegerAttr(node.attributes["dimension"]).value
         self.put("concatenate", node, node.inputs, node.output, {"axis": axis})
 
+    def _dynamic_slice(self, node: Node) -> None:
+        x, at = node.inputs[0], self._places(node, *node.inputs, made=node.output)
+        self.named(node, self.part(node, x, at, node.output.shape), node.output)
+
+    def _dynamic_update_slice(self, node: Node) -> None:
+        """Along one axis after the other: what is before the new part, the part, and the rest."""
+        x, new, *starts = node.inputs
+        at, old = self._places(node, x, *starts, made=new), [x]
+        for axis, start in enumerate(at):
+            old.append(self.cut(node, old[-1], axis, start, start + new.shape[axis]))
+        for axis, start in reversed([*enumerate(at)]):
+            ends = (0, start), (start + new.shape[axis], x.shape[axis])
+            before, after = (self.cut(node, old[axis], axis, *e) for e in ends)
+            new = self.joined(node, [before, new, after], axis)
+        self.named(node, new, node.output)
+
+    def _places(self, node: Node, x: Tensor, *starts: Tensor, made: Tensor) -> list[int]:
+        """The first element of a part, which lies within the tensor."""
+        if any(s.data is None for s in starts):
+            raise UserError("a part whose place is computed has no form here", op=node.name)
+        rooms = (n - m for n, m in zip(x.shape, made.shape, strict=True))
+        return [min(max(int(s.values), 0), n) for s, n in zip(starts, rooms, strict=True)]
+
     def _slice(self, node: Node) -> None:
         attrs, size = Attributes(node.attributes), node.output.shape
         start, stride = (list(integers(attrs, k)) for k in ("start_indices", "strides"))
@@ -162,11 +176,10 @@ class _Builder(Windows):
         attrs, (x, value) = Attributes(node.attributes), node.inputs
         keys = "edge_padding_low", "edge_padding_high", "interior_padding"
         low, high, inner = (integers(attrs, k) for k in keys)
-        if max(inner, default=0) > 0 or value.data is None:
-            raise UserError("padding between elements has no form here", op=node.name)
-        sides = zip(low, high, strict=True)
-        made = self.padded(node, x, sides, int(value.data.reshape(())))
-        self.onto(node, made, range(len(low)))
+        if value.data is None:
+            raise UserError("padding with a computed number has no form here", op=node.name)
+        x = self.spread(node, x, [n + 1 for n in inner], code := int(value.data.reshape(())))
+        self.named(node, self.padded(node, x, zip(low, high, strict=True), code), node.output)
 
     def _select(self, node: Node) -> None:
         """A choice that is known is the one operand."""

@@ -8,8 +8,7 @@
 | `matmul` | a [B, M, K], b [B, K, N] | |
 | `fully_connected`, `average_pool`, `mean` | as `conv2d`, `sum_pool`, `sum` | |
 | `max_pool`, `sum_pool` | x NHWC | `window`, `stride`, `padding` |
-| `sum` | x | `axes` (kept, of size 1) |
-| `max`, `min` | x | `axis` (kept, of size 1) |
+| `sum`, `max`, `min` | x | `axes`, `axis` (kept, of size 1) |
 | `transpose` | x | `permutation` |
 | `reshape` | x | |
 | `pad` | x | `padding`, `value` |
@@ -18,10 +17,8 @@
 | `reverse` | x | `axis` |
 | `tile` | x | `repeats` |
 | `gather_rows` | x, indices of its first axis of any shape | |
-| `greater`, `greater_equal`, `equal`, `not_equal` | a, b | |
-| `select` | a condition, a, b | |
-| `logical_and`, `logical_or`, `logical_not` | conditions | |
-| `integer_add`, `integer_subtract` | int32 that are no codes | |
+| `greater`, `greater_equal`, `equal`, `not_equal`, `select` | (a condition,) a, b | |
+| `logical_and`, `integer_add`, ... | conditions; int32 that are no codes | |
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |"""
 
 import math
@@ -119,6 +116,8 @@ class Steps:
         if tuple(size) == x.shape:
             return x
         made = self.fresh(x, size)
+        if 0 in size:
+            return made
         if x.data is not None:
             kept = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
             return replace(made, data=x.data[kept])
@@ -214,11 +213,8 @@ def _positive(w: Tensor, numbers: dict[str, np.ndarray], kind: str) -> Tensor:
 
 def flat(value: np.ndarray, node: Node) -> np.ndarray:
     """Numbers of a whole tensor, or one for each element of the last axis."""
-    if value.size == 1 or value.ndim == 0:
-        return value.reshape(-1)
-    if value.ndim == len(node.output.shape) and value.size == value.shape[-1]:
-        return value.reshape(-1)
-    return value
+    last = value.shape[-1:] == (value.size,) and value.ndim == len(node.output.shape)
+    return value.reshape(-1) if value.size == 1 or last else value
 
 
 def along(value: np.ndarray, node: Node, axes: list[int], sizes: list[int]) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Convolutions and pools of any dimension numbers as windows over NHWC."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +25,9 @@ class Windows(Steps):
         attrs = Attributes(node.attributes)
         d, (x, w) = Layout.of(attrs), node.inputs
         rank = len(d.input_spatial)
-        if w.data is None:
-            raise UserError("a convolution of two activations has no form here", op=node.name)
-        if rank > 2 or groups_of(attrs, "batch_group_count") != 1:
-            what = f"{rank} spatial axes" if rank > 2 else "batch groups"
-            what = f"a convolution of {what} has no form here"
-            raise UserError(what, op=node.name, hint="cut the model there")
+        if w.data is None or groups_of(attrs, "batch_group_count") != 1:
+            what = "two activations" if w.data is None else "batch groups"
+            raise UserError(f"a convolution of {what} has no form here", op=node.name)
         x = self.transposed(node, x, [d.input_batch, *d.input_spatial, d.input_feature])
         w = self.transposed(node, w, [d.kernel_out, *d.kernel_spatial, d.kernel_in])
         reversal = node.attributes.get("window_reversal")
@@ -41,6 +40,9 @@ class Windows(Steps):
         }
         spread = list(integers(attrs, "lhs_dilation")) or [1] * rank
         out = [node.output.shape[a] for a in d.output_order]
+        for _ in range(rank - 2):
+            x, w = self._unfolded(node, x, w, geometry, spread.pop(0), groups_of(attrs))
+            out[:2] = [out[0] * out[1]]
         if rank < 2:  # along the second axis of two
             ones = [1] * (2 - rank)
             x, w = (self.reshaped(node, t, (t.shape[0], *ones, *t.shape[1:])) for t in (x, w))
@@ -57,23 +59,41 @@ class Windows(Steps):
         made = self.reshaped(node, made, [node.output.shape[a] for a in d.output_order])
         self.onto(node, made, order)
 
+    def _unfolded(
+        self, node: Node, x: Tensor, w: Tensor, geometry: dict[str, Any], spread: int, groups: int
+    ) -> tuple[Tensor, Tensor]:
+        """A convolution without its first spatial axis: what a window reads along it is channels,
+        and its places are part of the batch."""
+        stride, sides, dilation = (geometry[k].pop(0) for k in ("stride", "padding", "dilation"))
+        x = self.spread(node, x, [1, spread, *[1] * (len(x.shape) - 2)], x.zero)
+        x = self.padded(node, x, [(0, 0), sides, *[(0, 0)] * (len(x.shape) - 2)], x.zero)
+        parts = self.shifted(node, x, 1, w.shape[1], stride, dilation)
+        shape = parts[0].shape
+        rows = math.prod(shape[:-1]), groups, x.shape[-1] // groups
+        x = self.joined(node, [self.reshaped(node, part, rows) for part in parts], 2)
+        x = self.reshaped(node, x, (shape[0] * shape[1], *shape[2:-1], math.prod(x.shape[1:])))
+        data = np.moveaxis(w.values, 1, -2)
+        data = data.reshape(*data.shape[:-2], -1)
+        return x, replace(w, shape=data.shape, data=data)
+
     def _windows(self, node: Node, step: Simple, spread: list[int], groups: int) -> None:
         (x, w), geometry = step.inputs, step.attributes
         depthwise = groups == x.shape[3] and w.shape[3] == 1 and max(spread) == 1
         if groups > 1 and not depthwise:
             self._grouped(node, step, spread, groups)
             return
-        if max(spread) > 1:
+        if max(spread) > 1 and geometry["stride"] == [1, 1]:
             self._transposed_windows(node, step, spread)
             return
+        x = self.spread(node, x, [1, *spread, 1], x.zero)
         padding = np.array(geometry["padding"])
         x = self.padded(node, x, [(0, 0), *np.minimum(padding, 0), (0, 0)])
         if depthwise:
             filters = w.values.reshape(groups, -1, *w.shape[1:3]).transpose(2, 3, 0, 1)
             w = replace(w, shape=filters.shape, data=np.ascontiguousarray(filters))
+        how = geometry | {"padding": np.maximum(padding, 0).tolist()}
         kind = "depthwise" if depthwise else "conv2d"
-        geometry = geometry | {"padding": np.maximum(padding, 0).tolist()}
-        self.put(kind, node, [x, w], step.output, geometry, step.numbers)
+        self.put(kind, node, [x, w], step.output, how, step.numbers)
 
     def _grouped(self, node: Node, step: Simple, spread: list[int], groups: int) -> None:
         """Each group is a convolution of its own channels."""
@@ -82,14 +102,13 @@ class Windows(Steps):
         for g in range(groups):
             part = self.part(node, x, [0, 0, 0, g * i], [*x.shape[:3], i])
             own = slice(g * o, (g + 1) * o)
-            filters = replace(
-                self.fresh(w, (o, *w.shape[1:])),
-                data=w.values[own],
-                scale=w.scale if w.scale is None or w.scale.size == 1 else w.scale[own],
-            )
+            scale = w.scale if w.scale is None or w.scale.size == 1 else w.scale[own]
+            filters = self.part(node, w, [g * o, 0, 0, 0], [o, *w.shape[1:]])
             parts.append(self.fresh(made, (*made.shape[:3], o)))
             mine = {k: v if v.size == 1 else v[own] for k, v in numbers.items()}
-            own_step = replace(step, inputs=(part, filters), output=parts[-1], numbers=mine)
+            own_step = replace(
+                step, inputs=(part, replace(filters, scale=scale)), output=parts[-1], numbers=mine
+            )
             self._windows(node, own_step, spread, 1)
         self.put("concatenate", node, parts, made, {"axis": 3})
 
@@ -97,14 +116,11 @@ class Windows(Steps):
         """Zeros between elements: each input element is spread by the filter, turned around, which
         has the zeros of a dilated filter and those beyond all elements."""
         (x, w), geometry = step.inputs, step.attributes
-        if geometry["stride"] != [1, 1]:
-            raise UserError("a transposed convolution with a stride has no form here", op=node.name)
         by = geometry["dilation"]
         sizes = [(n - 1) * d + 1 for n, d in zip(w.shape[1:3], by, strict=True)]
         filters = np.zeros((w.shape[0], *sizes, w.shape[3]), w.dtype)
         filters[:, :: by[0], :: by[1]] = w.values
-        sides = zip(geometry["padding"], sizes, strict=True)
-        padding = np.array([(low - (k - 1), high - (k - 1)) for (low, high), k in sides])
+        padding = np.array(geometry["padding"]) - np.array(sizes)[:, None] + 1
         beyond = [(0, 0), *np.maximum(padding, 0).tolist(), (0, 0)]
         filters = np.ascontiguousarray(np.pad(np.flip(filters, (1, 2)), beyond))
         w = replace(w, shape=filters.shape, data=filters)
@@ -120,15 +136,23 @@ class Windows(Steps):
         given = node.attributes.get("padding")
         padding = np.zeros((rank, 2), int) if given is None else np.array(given).reshape(rank, 2)
         over = [a for a in range(rank) if window[a] > 1 or stride[a] > 1 or padding[a].any()]
-        if max(spread, default=1) > 1:
-            raise UserError("a pool over a spread tensor has no form here", op=node.name)
+        value = x.zero if node.kind == "sum" else int(node.inputs[1].values)
+        x = self.spread(node, x, spread, value)
         plain = len(over) < 3 and max(dilation, default=1) == 1 and (padding >= 0).all()
         if node.kind != "sum" and not (plain and node.kind.endswith("maximum")):
-            self.folded(node, window, stride, padding, dilation)
+            self.folded(node, x, window, stride, padding, dilation)
             return
-        if not plain:
-            what = "sums of windows that are dilated, cut or of three axes have no form here"
-            raise UserError(what, op=node.name)
+        numbers = {k: flat(v, node) for k, v in node.numbers.items()}
+        if not plain:  # all that a window reads, behind one another
+            x = self.padded(node, x, padding, value)
+            for axis, each in enumerate(zip(window, stride, dilation, strict=True)):
+                x = self.joined(node, self.shifted(node, x, axis, *each), 0)
+            shape = math.prod(node.output.shape[:-1]), *node.output.shape[-1:]
+            x = self.reshaped(node, x, (math.prod(window), *shape))
+            made = self.fresh(node.output, (1, *shape))
+            self.put("sum", node, [x], made, {"axes": [0]}, numbers)
+            self.named(node, made, node.output)
+            return
         others = [a for a in range(rank) if a not in over]
         while len(over) < 2:
             over.insert(0, others.pop(-2) if len(others) > 1 else others.pop(0))
@@ -136,8 +160,7 @@ class Windows(Steps):
         x = self.transposed(node, x, order)
         moved = [node.output.shape[a] for a in order]
         lead, tail = len(others[:-1]), len(others[-1:])
-        rows, columns = x.shape[lead : lead + 2]
-        nhwc = (int(np.prod(x.shape[:lead])), rows, columns, *(x.shape[-1:] if tail else [1]))
+        nhwc = (math.prod(x.shape[:lead]), *x.shape[lead : lead + 2], x.shape[-1] if tail else 1)
         x = self.reshaped(node, x, nhwc)
         made = self.fresh(node.output, (nhwc[0], *moved[lead : lead + 2], nhwc[3]))
         geometry = {
@@ -145,25 +168,53 @@ class Windows(Steps):
             "stride": [stride[a] for a in over],
             "padding": [tuple(map(int, padding[a])) for a in over],
         }
-        numbers = {k: flat(v, node) for k, v in node.numbers.items()}
         kind = "sum_pool" if node.kind == "sum" else "max_pool"
         self.put(kind, node, [x], made, geometry, numbers if node.out else None)
         made = self.reshaped(node, made, moved)
         self.onto(node, made, [order.index(a) for a in range(rank)])
 
-    def folded(self, node: Node, window: Any, stride: Any, padding: Any, dilation: Any) -> None:
+    def folded(
+        self, node: Node, x: Tensor, window: Any, stride: Any, padding: Any, dilation: Any
+    ) -> None:
         """Windows that forms do not have: shifted parts are combined, axis by axis."""
-        x, start = node.inputs
         if (kind := _COMBINED.get(node.kind.rpartition("_")[2])) is None:
             raise UserError(f"{node.kind} of {x.dtype} has no form here", op=node.name)
-        x = self.padded(node, x, padding, int(start.values))
-        for axis, (k, s, d) in enumerate(zip(window, stride, dilation, strict=True)):
-            before, after = x.shape[:axis], x.shape[axis + 1 :]
-            size = [*before, (x.shape[axis] - (k - 1) * d - 1) // s + 1, *after]
-            by = [1] * len(before) + [s] + [1] * len(after)
-            starts = ([i * d * (a == axis) for a in range(len(by))] for i in range(k))
-            first, *others = [self.strided(node, x, at, size, by) for at in starts]
+        x = self.padded(node, x, padding, int(node.inputs[1].values))
+        for axis, each in enumerate(zip(window, stride, dilation, strict=True)):
+            x, *others = self.shifted(node, x, axis, *each)
             for other in others:
-                first = self.put(kind, node, [first, other], self.fresh(x, size))
-            x = first
+                x = self.put(kind, node, [x, other], self.fresh(x, x.shape))
         self.named(node, x, node.output)
+
+    def shifted(
+        self, node: Node, x: Tensor, axis: int, k: int, stride: int, dilation: int
+    ) -> list[Tensor]:
+        """What all windows of `k` elements along an axis read at each of their places."""
+        size, by = [*x.shape], [1] * len(x.shape)
+        size[axis] = (size[axis] - (k - 1) * dilation - 1) // stride + 1
+        by[axis] = stride
+        starts = ([i * dilation * (a == axis) for a in range(len(by))] for i in range(k))
+        return [self.strided(node, x, at, size, by) for at in starts]
+
+    def cut(self, node: Node, x: Tensor, axis: int, start: int, end: int) -> Tensor:
+        """A part along one axis."""
+        size, first = [*x.shape], [start * (a == axis) for a in range(len(x.shape))]
+        size[axis] = end - start
+        return self.part(node, x, first, size)
+
+    def joined(self, node: Node, xs: Sequence[Tensor], axis: int) -> Tensor:
+        """Tensors one after the other, without those that are nothing."""
+        x, *others = xs = [x for x in xs if x.shape[axis]]
+        shape = [sum(x.shape[axis] for x in xs) if a == axis else n for a, n in enumerate(x.shape)]
+        made = self.fresh(x, shape)
+        return self.put("concatenate", node, xs, made, {"axis": axis}) if others else x
+
+    def spread(self, node: Node, x: Tensor, by: Sequence[int], value: int) -> Tensor:
+        """A tensor with its elements `by` steps apart along each axis, and a number between."""
+        for axis in (a for a, s in enumerate(by) if s > 1):
+            n, rest = x.shape[axis], math.prod(x.shape[axis + 1 :])
+            shape = [*x.shape[:axis], n * by[axis], *x.shape[axis + 1 :]]
+            x = self.reshaped(node, x, (math.prod(x.shape[:axis]), n, rest))
+            x = self.padded(node, x, [(0, 0), (0, 0), (0, (by[axis] - 1) * rest)], value)
+            x = self.cut(node, self.reshaped(node, x, shape), axis, 0, (n - 1) * by[axis] + 1)
+        return x

@@ -48,7 +48,7 @@ class Products(Builder):
         x, w = step.inputs
         x = self.padded(x, step.attributes["padding"], x.zero)
         weights = self.weights(step, x, w, w.shape[0])
-        self.finish(step, "CONV_2D", [x, *weights], **_geometry(step.attributes))
+        self.finish(step, "CONV_2D", [x, *weights], **strides(step.attributes))
 
     def among(self, step: Simple, before: Any, after: Any, write: Any, *more: Any) -> None:
         """A step whose operand and result have other shapes while it is written."""
@@ -75,7 +75,7 @@ class Products(Builder):
         w = replace(w, shape=(1, height, width, channels * many))
         w = replace(w, data=w.values.reshape(w.shape))
         weights = self.weights(step, x, w, channels * many)
-        options = {**_geometry(step.attributes), "depth_multiplier": many}
+        options = {**strides(step.attributes), "depth_multiplier": many}
         self.finish(step, "DEPTHWISE_CONV_2D", [x, *weights], **options)
 
     def _transposed(self, step: Simple) -> None:
@@ -153,12 +153,8 @@ class Products(Builder):
         self._depthwise(replace(step, kind="depthwise", inputs=(x, w), attributes=geometry))
 
 
-def _geometry(given: dict[str, Any]) -> dict[str, int]:
-    high, wide = given["dilation"]
-    return strides(given) | {"dilation_h": high, "dilation_w": wide}
-
-
 def strides(given: dict[str, Any]) -> dict[str, int]:
     """The options of a window that is not padded."""
     high, wide = given["stride"]
-    return {"padding": VALID, "stride_h": high, "stride_w": wide}
+    dilation = zip(("dilation_h", "dilation_w"), given.get("dilation", ()), strict=False)
+    return {"padding": VALID, "stride_h": high, "stride_w": wide, **dict(dilation)}

@@ -32,11 +32,11 @@ class Writer(Spelled):
         kind = [*RESCALES.values()][int(step.numbers["own"].reshape(()))]
         self.finish(step, kind, step.inputs)
 
-    def _unit_rows(self, step: Simple) -> None:
-        self.finish(step, "L2_NORMALIZATION", step.inputs)
+    def _kernel(self, kind: str, step: Simple) -> None:
+        self.finish(step, kind, step.inputs)
 
-    def _squares(self, step: Simple) -> None:
-        self.finish(step, "SQUARED_DIFFERENCE", step.inputs)
+    _unit_rows = partialmethod(_kernel, "L2_NORMALIZATION")
+    _squares = partialmethod(_kernel, "SQUARED_DIFFERENCE")
 
     def _of_two(self, step: Simple, kind: str) -> None:
         """A sum: reference kernels have both terms in units of twice the larger scale, shifted by

@@ -33,6 +33,8 @@ class Builder:
     def tensor(self, name: str, shape: Sequence[int], dtype: str, data: bytes | None = None) -> str:
         if dtype not in TYPES:
             raise UserError(f"{name}: {dtype} has no form in TOSA", op=self.name)
+        if len(shape) > 6:
+            raise UserError(f"{len(shape)} axes have no form in TOSA", op=self.name)
         found = {"name": name, "shape": list(shape), "type": TYPES[dtype]}
         if data is not None:
             found["data"] = np.frombuffer(data, np.uint8)

@@ -221,16 +221,14 @@ class Writer(Builder):
     _reverse = partialmethod(_plain, "REVERSE")
     _concatenate = partialmethod(_plain, "CONCAT")
 
-    def _slice(self, step: Simple) -> None:
-        bounds = [self.shape(step.attributes[k]) for k in ("start", "size")]
-        self.op("SLICE", [self.of(step.inputs[0]), *bounds], step.output)
+    def _shaped(self, kind: str, step: Simple) -> None:
+        given = [self.shape(v) for v in step.attributes.values()]
+        self.op(kind, [self.of(step.inputs[0]), *given], step.output)
+
+    _slice, _tile = partialmethod(_shaped, "SLICE"), partialmethod(_shaped, "TILE")
 
     def _pad(self, step: Simple) -> None:
         (x,), padding = step.inputs, step.attributes["padding"]
         amounts = self.shape([v for pair in padding for v in pair])
         value = self.constant([step.attributes["value"]], x.dtype)
         self.op("PAD", [self.of(x), amounts, value], step.output)
-
-    def _tile(self, step: Simple) -> None:
-        repeats = self.shape(step.attributes["repeats"])
-        self.op("TILE", [self.of(step.inputs[0]), repeats], step.output)
