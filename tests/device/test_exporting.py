@@ -117,7 +117,7 @@ def test_an_input_without_a_form_is_named(tmp_path: Path) -> None:
     """A float that nothing reads: TOSA's integer profile has none."""
     w, inputs = np.eye(4, dtype=np.float32), (np.ones((2, 4), np.float32),) * 2
     model = jq.Model(lambda p, x, unused: x @ p, w, inputs, calibration=[inputs])
-    with pytest.raises(jq.UserError, match=r"arg1: float32 has no form in TOSA"):
+    with pytest.raises(jq.UserError, match=r"arg1: float32 has no form in TOSA.*cut the model"):
         jq.export(model, tmp_path / "m.tosa")
 
 

@@ -146,6 +146,18 @@ def spread(p: Any, x: Any) -> Any:
     return lax.conv_general_dilated(x, p["t"], (1, 1), padding, feature_group_count=2, **more)
 
 
+def volumes(p: Any, x: Any) -> Any:
+    """Groups, zeros between elements, steps and dilated filters along three axes, averages along
+    them, and parts at places that are constants, of which one lies beyond the end."""
+    more: dict[str, Any] = {"lhs_dilation": (2, 1, 3), "rhs_dilation": (2, 1, 1)}
+    more |= {"feature_group_count": 2, "dimension_numbers": ("NDHWC", "DHWIO", "NDHWC")}
+    x = lax.conv_general_dilated(x, p["w"], (1, 2, 2), [(2, 1), (0, 1), (1, 0)], **more)
+    x = lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 2, 1), (1, 1, 1, 2, 1), "VALID") / 8
+    x = lax.pad(x, 0.0, [(0, 0, 0), (0, 1, 0), (1, 0, 2), (0, 0, 0), (0, 0, 0)])
+    part = lax.dynamic_slice(x, (0, 9, 1, 0, 1), (1, 2, 2, 2, 2))
+    return lax.dynamic_update_slice(x, jnp.maximum(part, 0.1), (0, 1, 9, 0, 2))
+
+
 def checked(p: Any, x: Any) -> Any:
     """Scores that a condition on the input hides, and rows at places that are checked."""
     scores = jnp.where(x[:, :1].T < 0, -jnp.inf, (x @ p["q"]) @ (x @ p["k"]).T)
@@ -199,6 +211,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     "largest": (largest, {}, (2, 5, 6)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
     "spread": (spread, {"t": normal(2, 3, 2, 4)}, (2, 4, 7, 4)),
+    "volumes": (volumes, {"w": normal(2, 2, 1, 2, 4)}, (1, 3, 6, 4, 4)),
     "checked": (checked, {k: normal(8, 8) for k in "qk"}, (6, 8)),
 }
 
