@@ -74,6 +74,8 @@ def products() -> st.SearchStrategy[Gemm]:
 
 @random_example(st.lists(products(), min_size=12, max_size=12))
 def test_every_shape_is_within_the_bound(kernels: list[Gemm], seed: int) -> None:
+    far = Gemm(isa="avx2", m=7, k=33, n=513, element="f32", epilogue=(Bias(), Residual()))
+    kernels = [*kernels, *[far] * (far.isa in HERE)]  # its residual is fetched ahead
     runner = Runner(kernels)
     for i, kernel in enumerate(kernels):
         rng = np.random.default_rng(seed + i)

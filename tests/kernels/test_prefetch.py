@@ -12,10 +12,11 @@ import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm
 
-from jq.kernels import Batch, Convolution, Gemm, Gemv, Isa, RegisterTile, TensorType
+from jq.kernels import Batch, Bias, Convolution, Gemm, Gemv, Isa, RegisterTile, Residual, TensorType
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.dispatch import Output, dispatch
 from jq.kernels.emit.values import Index, high, mlir_type, vec
+from jq.kernels.gemm import panel
 from jq.kernels.machine.tiling import LINE
 from jq.kernels.schedule import prefetch
 from jq.kernels.schedule.prefetch import Prefetch, address
@@ -99,6 +100,21 @@ def test_the_tiles_of_a_panel_fetch_all_of_the_next(
     lines = range(0, ahead.lines * LINE, LINE)
     assert sorted(set(found)) == list(lines)
     assert len(found) - found.count(lines[-1]) == len(lines) - 1
+
+
+def test_a_residual_is_fetched_where_its_rows_are_far_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A line for each row of a tile, up to the last row's last panel."""
+    far = Gemm(isa="avx2", m=1200, k=64, n=512, element="f32", epilogue=(Bias(), Residual()))
+    for other in (replace(far, n=496), replace(far, isa="avx512_vnni"), replace(far, epilogue=())):
+        assert "prefetch" not in linked([other])
+    seen: list[Index] = []
+    monkeypatch.setattr(panel, "fetch", lambda b, address, offset, locality: seen.append(offset))
+    linked([far])
+    width = far.tiling.vectors * far.target.lanes
+    assert len(seen) == far.tiling.rows + far.tiling.block % far.tiling.rows
+    assert max(map(high, seen)) == 4 * (1200 * 512 - width)
 
 
 def test_a_token_fetches_a_record_of_every_panel() -> None:

@@ -172,12 +172,8 @@ class Gemm(MatrixPanels):
         With `batch`, arrays have the leading axis."""
         if self.batch == 1:
             return self._pack(weight, bias, zero_point, column_zero)
-        none = [None] * self.batch
-        biases = none if bias is None else list(bias)
-        zeros = none if column_zero is None else list(column_zero)
-        one = [
-            self._pack(w, b, zero_point, z) for w, b, z in zip(weight, biases, zeros, strict=True)
-        ]
+        given = ([None] * self.batch if v is None else v for v in (bias, column_zero))
+        one = [self._pack(w, b, zero_point, z) for w, b, z in zip(weight, *given, strict=True)]
         return {name: np.stack([p[name] for p in one]) for name in one[0]}
 
     def _pack(

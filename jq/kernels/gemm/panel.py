@@ -18,12 +18,14 @@ from iree.compiler import ir
 from jq.kernels.emit.builder import Builder, Tile
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
+from jq.kernels.epilogue.step import ELEMENT
 from jq.kernels.gemm.source import PanelPart, Source, Start, first_sums, split_starts
 from jq.kernels.machine import dot
-from jq.kernels.machine.tiling import tiles
-from jq.kernels.schedule.prefetch import Prefetch
+from jq.kernels.machine.tiling import MANY_REGISTERS, tiles
+from jq.kernels.schedule.prefetch import FIRST, Prefetch, address, fetch
 
 STAGE = 1024  # codes of a row that are widened at a time: some rows fit the first cache
+FAR = 512  # floats between rows of a residual: a processor fetches no lines so far apart by itself
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,17 @@ class Panel:
     ) -> None:
         self.source, self.b, self.place, product = source, b, place, source.product
         self.isa, self.tile, self.prefix = product.target, tile, list(place.prefix)
-        self.bytes, (self.weights, *rest) = (
-            tensors[: product.code_operands],
-            tensors[product.code_operands :],
-        )
-        self.codes = self.bytes[0]
+        count = product.code_operands
+        self.bytes, self.codes, (self.weights, *rest) = tensors[:count], tensors[0], tensors[count:]
         starts, steps = split_starts(product, rest)
         self.vectors = range(product.tiling.vectors)
         columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.span)
         self.epilogue = Epilogue(b, product.epilogue, steps, columns, place.prefix)
         self.start = Start(product, self.epilogue, self._first_sums(starts), starts[1:])
         self.prefetch: Prefetch | None = None
+        asks = product.floats and self.isa.registers < MANY_REGISTERS and product.shape[1] >= FAR
+        found = [s for step in self.epilogue.steps for s in step.sources if s[0] == ELEMENT]
+        self.residual = address(found[0][2], "residual") if asks and found else None
         self.staged = self.isa.dot.element == "i16"  # codes are widened in memory first
         self.among: list[Tile] = []  # tiles that are written among products
 
@@ -88,6 +90,9 @@ class Panel:
         b, source = self.b, self.source
         rows = [b.offset(self.place.row, b.offset(first, i)) for i in range(count)]
         corners = [source.corner(b, row) for row in rows]
+        for row in rows if self.residual else ():  # it comes while products are computed
+            number = b.offset(b.scaled(row, source.product.shape[1]), self.place.column)
+            fetch(b, self.residual, b.scaled(number, 4), FIRST)
         tile = self.prefetch.tile(first) if self.prefetch else 0
         acc = self._taps(self._starts(rows), corners, tile)
         for lower in self.bytes[1:]:

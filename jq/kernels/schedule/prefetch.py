@@ -91,10 +91,10 @@ def _i64() -> ir.Type:
     return ir.IntegerType.get_signless(64)
 
 
-def address(source: ir.Value) -> ir.Value:
-    """The address of a tensor that a body reads, i64; found once, where the tensor is."""
+def address(source: ir.Value, what: str = "address") -> ir.Value:
+    """The address, i64, of a tensor that a body reads: once, where the tensor is, as `what`."""
     read: Any = source.owner
-    name = _define(read.operation.block.owner.operation, ir.RankedTensorType(source.type))
+    name = _define(read.operation.block.owner.operation, ir.RankedTensorType(source.type), what)
     with ir.InsertionPoint.after(read):
         space = tensor.EmptyOp([1], _i64()).result
         found = ir.Operation.create(
@@ -117,15 +117,14 @@ def _bytes(kind: ir.ShapedType) -> int:
     return int(found.width) // 8
 
 
-def _define(body: ir.Operation, kind: ir.ShapedType) -> str:
+def _define(body: ir.Operation, kind: ir.ShapedType, what: str) -> str:
     """The function's name; it stands in front of a body, named after it: IREE puts all bodies of a
     program into one module. It takes the base and the offset of elements, and those of a number."""
-    name = f"{ir.StringAttr(body.attributes['sym_name']).value}_address"
+    name = f"{ir.StringAttr(body.attributes['sym_name']).value}_{what}"
     index = ir.IndexType.get()
     one, other = (ir.MemRefType.get([], t) for t in (kind.element_type, _i64()))
     with ir.InsertionPoint(body):
-        kinds = [one, index, other, index]
-        function = func.FuncOp(name, (kinds, []), visibility="private")
+        function = func.FuncOp(name, ([one, index, other, index], []), visibility="private")
     entry = function.add_entry_block()
     with ir.InsertionPoint(entry):
         base, offset, result, _ = entry.arguments
