@@ -146,11 +146,10 @@ class Panel:
         b, isa = self.b, self.isa
         weights = self._weights(b.offset(run.base, k), None if valid else run.tile)
         step, out = b.scaled(k, isa.dot.group), []
-        for i, (*lead, column) in enumerate(run.starts):
+        for *lead, column in run.starts:
             at = [*lead, b.offset(column, step)]
             codes = dot.codes(b, isa, self.codes, at, self.source.flip, valid)
-            row = acc[i * len(weights) : (i + 1) * len(weights)]
-            out += self._multiplied(row, [codes], weights)
+            out += self._multiplied(acc[len(out) : len(out) + len(weights)], [codes], weights)
         return out
 
     def _several(self, acc: list[ir.Value], run: Run, number: Index) -> list[ir.Value]:
@@ -218,8 +217,7 @@ class Panel:
         found = []
         for j in self.vectors:
             stream, vector = divmod(j, len(self.vectors) // streams)
-            lead = [*self.prefix, *([stream] if streams > 1 else [])]
-            at = [*lead, self.place.panel, step, vector * size]
+            at = [*self.prefix, *[stream] * (streams > 1), self.place.panel, step, vector * size]
             found.append(dot.weights(self.b, self.isa, self.weights, at, self.source.stored))
         return found
 
