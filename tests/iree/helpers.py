@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Program, TensorSpec, dtype_of, parse_module, shape_of
-from jq.iree.compiler import HOST_FLAGS, compile_module
+from jq.iree.compiler import HOST_FLAGS
 from jq.iree.handover import INLINE_LIMIT, handover
 from jq.iree.runtime import Executable
+from tests.support.programs import compiled_by_iree
 
 
 def make_program(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Program:
@@ -33,9 +34,9 @@ def make_program(text: str, weights: Mapping[str, np.ndarray] | None = None) -> 
 def compiled(program: Program, *, inline: bool = True, flags: Any = HOST_FLAGS) -> Executable:
     """Compiled for this machine and loaded."""
     given = handover(program, inline_limit=INLINE_LIMIT if inline else 0)
-    built = compile_module(given.bytecode, flags=flags, keep_dump=False)
+    vmfb = compiled_by_iree(given.bytecode, tuple(flags))
     dtypes = [spec.dtype for spec in program.outputs]
-    return Executable.load(built.vmfb, given.parameters or None, dtypes=dtypes)
+    return Executable.load(vmfb, given.parameters or None, dtypes=dtypes)
 
 
 def run(text: str, *inputs: Any, flags: Any = HOST_FLAGS) -> list[np.ndarray]:

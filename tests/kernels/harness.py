@@ -72,7 +72,7 @@ FLAGS = emulated.FLAGS if emulated.COMMAND else HOST_FLAGS
 
 
 def compile_text(text: str, flags: Sequence[str] = FLAGS) -> bytes:
-    return compile_module(text.encode(), flags=flags, keep_dump=False, timeout=600).vmfb
+    return compile_module(text.encode(), flags=flags, timeout=600).vmfb
 
 
 class Runner:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from jq.ir import Program, TensorSpec, dtype_of, editing, func, ir, shape_of, te
 from jq.ir.arrays import StableHloOps
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
-from jq.iree.compiler import compile_module
+from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
 from jq.reporting.measuring.glance import numbers_of
@@ -92,9 +93,15 @@ def run_xla(program: Program, inputs: Arrays) -> Arrays:
 
 def run_iree(program: Program, inputs: Arrays) -> Arrays:
     given = handover(program)
-    built = compile_module(given.bytecode, keep_dump=False)
     dtypes = [spec.dtype for spec in program.outputs]
-    return Executable.load(built.vmfb, given.parameters or None, dtypes=dtypes)(*inputs)
+    vmfb = compiled_by_iree(given.bytecode)
+    return Executable.load(vmfb, given.parameters or None, dtypes=dtypes)(*inputs)
+
+
+@lru_cache(maxsize=8)  # a test runs its program on several inputs
+def compiled_by_iree(bytecode: bytes, flags: Sequence[str] = HOST_FLAGS) -> bytes:
+    """The module, compiled as users' programs are: with a dump, which says that it is valid."""
+    return compile_module(bytecode, flags=flags).vmfb
 
 
 RUNNERS = {"interpreter": run_interpreter, "xla": run_xla, "iree": run_iree}

@@ -11,9 +11,10 @@ from jq.frontends.tracing.naming import name_ops
 from jq.ir import Program, TensorSpec, dtype_of, ir, parse_module, shape_of
 from jq.ir.build import NAME
 from jq.ir.program import WEIGHT
-from jq.iree.compiler import HOST_FLAGS, compile_module
+from jq.iree.compiler import HOST_FLAGS
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
+from tests.support.programs import compiled_by_iree
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -94,8 +95,8 @@ def run_iree(program: Program, *inputs: np.ndarray, flags=HOST_FLAGS) -> list[np
 def built_for_iree(program: Program, *, flags=HOST_FLAGS) -> tuple[bytes, Arrays, list[str]]:
     """Arguments of `run_module`: the module, its parameters, the types of its results."""
     given = handover(program)
-    built = compile_module(given.bytecode, flags=flags, keep_dump=False)
-    return built.vmfb, given.parameters, [spec.dtype for spec in program.outputs]
+    vmfb = compiled_by_iree(given.bytecode, tuple(flags))
+    return vmfb, given.parameters, [spec.dtype for spec in program.outputs]
 
 
 def run_module(
