@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 import jq
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
+from jq.ir import Program
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
 from jq.kernels import Kernel, detect
 from jq.passes.base import PassContext
 from jq.passes.kernels._kernel import declarations
+from jq.passes.order import Step
 from jq.passes.pipeline import make_plan, rewrite
 from tests.passes.test_kernel_passes import array
 
@@ -103,31 +106,32 @@ def family(kernel: Kernel) -> str:
     return kernel.family.removeprefix("pair_")
 
 
-class Compiled:
-    """A model with the pass, and without."""
+class Rewritten:
+    """A model with the pass, and without, which is compiled when it is checked."""
 
     def __init__(self, fn: Any, pipeline: str = "int8-static") -> None:
         model = jq.Model(fn, PARAMS, data()[0], calibration=data()[:3])
-        job = prepare_job(model, Request(pipeline, "llvm-cpu", ["recovery=false"]))
-        ranges = jq.calibrate(model) if job.needs_ranges else None
-        plan = make_plan(job.program, job.pipeline, job.target, ranges)
-        steps = job.pipeline.passes["target"]
-        without = [step for step in steps if step.name != "kernel-hidden-rows"]
-        assert len(without) == len(steps) - 1
-        self.runs = []
-        for chosen in (steps, without):
-            changed = dataclasses.replace(job.pipeline)
-            vars(changed)["passes"] = {**job.pipeline.passes, "target": tuple(chosen)}
-            cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
-            program = rewrite(job.program, changed, cx)["target"]
-            if chosen is steps:
-                self.kernels = [
-                    Kernel.from_json(op.attributes["jq.kernel"].value)
-                    for op in declarations(program).values()
-                ]
-            handed = handover(program)
-            compiled = compile_module(handed.bytecode, flags=job.target.flags)
-            self.runs.append(Executable.load(compiled.vmfb, handed.parameters or None))
+        self.job = prepare_job(model, Request(pipeline, "llvm-cpu", ["recovery=false"]))
+        ranges = jq.calibrate(model) if self.job.needs_ranges else None
+        self.plan = make_plan(self.job.program, self.job.pipeline, self.job.target, ranges)
+        self.steps = self.job.pipeline.passes["target"]
+        self.program = self.by(self.steps)
+        self.kernels = [
+            Kernel.from_json(op.attributes["jq.kernel"].value)
+            for op in declarations(self.program).values()
+        ]
+
+    def by(self, steps: Sequence[Step]) -> Program:
+        """The program that these steps of the last level make."""
+        changed = dataclasses.replace(self.job.pipeline)
+        vars(changed)["passes"] = {**self.job.pipeline.passes, "target": tuple(steps)}
+        cx = PassContext(self.plan, self.job.pipeline.settings, self.job.target, self.job.data)
+        return rewrite(self.job.program, changed, cx)["target"]
+
+    def compiled(self, program: Program) -> Executable:
+        handed = handover(program)
+        compiled = compile_module(handed.bytecode, flags=self.job.target.flags)
+        return Executable.load(compiled.vmfb, handed.parameters or None)
 
     @property
     def shorter(self) -> list[str]:
@@ -136,10 +140,13 @@ class Compiled:
 
     def check(self) -> None:
         """The same bits, whatever the batch before has left in memory."""
+        without = [step for step in self.steps if step.name != "kernel-hidden-rows"]
+        assert len(without) == len(self.steps) - 1
+        runs = [self.compiled(program) for program in (self.program, self.by(without))]
         for x, mask in data():
-            for run in self.runs:
+            for run in runs:
                 run(np.full_like(x, np.nan), np.ones_like(mask))
-            some, every = (run(x, mask) for run in self.runs)
+            some, every = (run(x, mask) for run in runs)
             for a, b in zip(some, every, strict=True):
                 assert np.isfinite(b).all()
                 np.testing.assert_array_equal(a, b)
@@ -150,24 +157,24 @@ ENCODER = {"gemm", "integer_attention", "normalize"}
 
 @pytest.mark.parametrize("fn", [mean, largest, first])
 def test_what_a_mask_hides(fn: Any) -> None:
-    compiled = Compiled(fn)
-    assert set(compiled.shorter) == ENCODER
-    whole = {family(k) for k in compiled.kernels if not getattr(k, "sequences", None)}
+    rewritten = Rewritten(fn)
+    assert set(rewritten.shorter) == ENCODER
+    whole = {family(k) for k in rewritten.kernels if not getattr(k, "sequences", None)}
     assert not whole & ENCODER
-    compiled.check()
+    rewritten.check()
 
 
 def test_float_attention_reads_what_its_mask_hides() -> None:
     """No bound holds for its scores: only what follows the last one is left out."""
-    compiled = Compiled(largest, "int8-dynamic")
-    assert {"gemm", "normalize"} <= set(compiled.shorter)
-    assert "attention" not in compiled.shorter
-    compiled.check()
+    rewritten = Rewritten(largest, "int8-dynamic")
+    assert {"gemm", "normalize"} <= set(rewritten.shorter)
+    assert "attention" not in rewritten.shorter
+    rewritten.check()
 
 
 @pytest.mark.parametrize("fn", [all_rows, behind_a_function, by_a_branch])
 def test_rows_that_are_read(fn: Any) -> None:
-    assert not Compiled(fn).shorter
+    assert not Rewritten(fn).shorter
 
 
 def test_rows_of_another_size() -> None:
@@ -177,6 +184,6 @@ def test_rows_of_another_size() -> None:
         y = x.reshape(B, S, HEADS, D // HEADS) @ p["0q"][: D // HEADS]
         return (y.reshape(B, S, HEADS * D) * mask[:, :, None]).sum(1)
 
-    compiled = Compiled(heads)
-    assert not compiled.shorter
-    compiled.check()
+    rewritten = Rewritten(heads)
+    assert not rewritten.shorter
+    rewritten.check()
