@@ -176,7 +176,10 @@ class Graph:
 
 
 def _order(tensor: Tensor, order: Sequence[int] | None) -> Order:
-    return tuple(range(len(tensor.shape)) if order is None else order)
+    axes = range(len(tensor.shape))
+    return tuple(
+        axes if order is None or len(order) != len(axes) else order
+    )  # one for all has none
 
 
 def value_info(name: str, dtype: str, shape: Sequence[int]) -> Any:

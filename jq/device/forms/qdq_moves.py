@@ -5,6 +5,7 @@ from functools import partialmethod
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from jq.device.forms import float_rescale as fr
 from jq.device.forms.canonical.base import Simple
@@ -77,6 +78,24 @@ class Moves(Writer):
         self.graph.move(kind, step.inputs, step.output, order, axes, keepdims=1)
 
     _max, _min = partialmethod(_along, "ReduceMax"), partialmethod(_along, "ReduceMin")
+
+    def _integers(self, kind: str, step: Simple) -> None:
+        """An op on numbers that stand for themselves, codes among them, in a type that all have."""
+        order, made = self.order(*step.inputs), step.output
+        names = [self.graph.codes(x, order) for x in step.inputs]
+        for i, x in enumerate(step.inputs):
+            if x.dtype != "bool":
+                names[i] = self.graph.op("Cast", [names[i]], to=TensorProto.INT64)
+        last = TensorProto.DataType.Value(made.dtype.upper())
+        self.graph.hold(made, self.graph.op("Cast", [self.graph.op(kind, names)], to=last), order)
+
+    _integer_add = partialmethod(_integers, "Add")
+    _integer_subtract = partialmethod(_integers, "Sub")
+    _logical_and, _logical_or = partialmethod(_integers, "And"), partialmethod(_integers, "Or")
+    _logical_not, _convert = partialmethod(_integers, "Not"), partialmethod(_integers, "Identity")
+    _equal, _greater = partialmethod(_integers, "Equal"), partialmethod(_integers, "Greater")
+    _greater_equal = partialmethod(_integers, "GreaterOrEqual")
+    _select = partialmethod(_integers, "Where")
 
     # Windows and sums
 

@@ -14,7 +14,6 @@ from jq.ir import Op, Program, TensorSpec, dtype_of, ir, shape_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.benchmark.session import random_inputs
 
-Ends = Sequence[Tensor | None]
 RECORDED, DRAWN = 4, 2  # samples of the calibration data; of random codes
 
 
@@ -88,7 +87,9 @@ def _copied(program: Program, ops: list[Op]) -> tuple[Program, list[ir.Value]]:
     return copy, [made[at[op]].results[0] for op in ops]
 
 
-def _inputs(program: Program, at: Ends, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
+def _inputs(
+    program: Program, at: Sequence[Tensor | None], recorded: Calls | None
+) -> Iterator[list[np.ndarray]]:
     """Inputs that are numbers of codes exactly, so that nobody has to round them."""
     for sample in list(recorded or ())[:RECORDED]:
         yield [x if t is None else _real(_codes(x, t), t) for x, t in zip(sample, at, strict=True)]

@@ -102,6 +102,17 @@ def test_drawn_networks_have_the_same_bits(apply, ops, weights, tmp_path: Path) 
     assert ops <= set(written)
 
 
+def test_integers_are_computed_as_they_are(tmp_path: Path) -> None:
+    def apply(p, x, i):
+        far = ((i > 2) & ~(i == 5)) | ((i != 1) & (i >= 0))
+        return jax.nn.one_hot(jnp.where(far, i - 1, i + 3), 4) @ p, x @ p, far
+
+    inputs = np.ones((3, 4), np.float32), np.arange(-1, 6, dtype=np.int32)
+    model = jq.Model(apply, np.eye(4, dtype=np.float32), inputs, calibration=[inputs])
+    found = jq.export(model, tmp_path / "m.onnx", verify=True, settings=SETTINGS)
+    assert found["same"] == found["outputs"] > 0
+
+
 @pytest.mark.parametrize(
     "more", [{"window_strides": (2, 1)}, {"padding": [(1, 2), (0, 0)]}], ids=["stride", "padding"]
 )

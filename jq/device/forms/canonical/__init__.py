@@ -191,10 +191,13 @@ class _Builder(Windows):
 
     def _compare(self, node: Node) -> None:
         direction = stablehlo.ComparisonDirectionAttr(node.attributes["comparison_direction"]).value
-        kinds = {"G": "greater", "L": "greater", "E": "equal", "N": "not_equal"}
+        kinds = {"G": "greater", "L": "greater", "E": "equal", "N": "equal"}
         kind = kinds[direction[0]] + ("_equal" if direction in ("GE", "LE") else "")
-        a, b = node.inputs
-        self.put(kind, node, [b, a] if direction[0] == "L" else [a, b], node.output)
+        (a, b), made = node.inputs, node.output
+        made = made if direction != "NE" else self.fresh(made, made.shape)
+        self.put(kind, node, [b, a] if direction[0] == "L" else [a, b], made)
+        if direction == "NE":
+            self.put("logical_not", node, [made], node.output)
 
     def _gather(self, node: Node) -> None:
         """Elements along one axis, which comes first: rows, as of an embedding."""

@@ -13,11 +13,10 @@
 | `reshape` | x | |
 | `pad` | x | `padding`, `value` |
 | `slice` | x | `start`, `size` |
-| `concatenate` | xs | `axis` |
-| `reverse` | x | `axis` |
+| `concatenate`, `reverse` | xs | `axis` |
 | `tile` | x | `repeats` |
 | `gather_rows` | x, indices of its first axis of any shape | |
-| `greater`, `greater_equal`, `equal`, `not_equal`, `select` | (a condition,) a, b | |
+| `greater`, `greater_equal`, `equal`, `select` | (a condition,) a, b | |
 | `logical_and`, `integer_add`, ... | conditions; int32 that are no codes | |
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |"""
 

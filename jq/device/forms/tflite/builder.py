@@ -19,9 +19,7 @@ _ALIKE = ("reshape", "transpose", "slice", "concatenate", "tile", "reverse")
 CODES, F64 = {"int8", "int16"}, np.float64
 _TYPES = {
     **dict.fromkeys(_ALIKE, ({"bool"}, {"int32"})),
-    **dict.fromkeys(
-        ("greater", "greater_equal", "equal", "not_equal"), ({"bool", "int8", "int16", "int32"},)
-    ),
+    **dict.fromkeys(("greater", "greater_equal", "equal"), ({"bool", "int8", "int16", "int32"},)),
     **dict.fromkeys(("logical_and", "logical_or", "logical_not"), ({"bool"},)),
     "select": ({"bool", "int8"}, {"bool", "int16"}, {"bool", "int32"}),
     "convert": ({"bool", "int8", "uint8", "int16", "int32"},),

@@ -111,7 +111,7 @@ class Writer(Spelled):
 
     _greater = partialmethod(_compared, "GREATER")
     _greater_equal = partialmethod(_compared, "GREATER_EQUAL")
-    _equal, _not_equal = partialmethod(_compared, "EQUAL"), partialmethod(_compared, "NOT_EQUAL")
+    _equal = partialmethod(_compared, "EQUAL")
 
     def _select(self, step: Simple) -> None:
         self.op("SELECT_V2", [step.inputs[0], *self.shared(step)[1:]], step.output)
@@ -127,9 +127,8 @@ class Writer(Spelled):
         self.op("GATHER", [rows, index], step.output, axis=0)
 
     _logical_and = partialmethod(_plain, "LOGICAL_AND")
-    _logical_or = partialmethod(_plain, "LOGICAL_OR")
     _logical_not = partialmethod(_plain, "LOGICAL_NOT")
-    _integer_add = partialmethod(_plain, "ADD")
+    _logical_or, _integer_add = partialmethod(_plain, "LOGICAL_OR"), partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
 
     # Extremes

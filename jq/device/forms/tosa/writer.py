@@ -111,8 +111,7 @@ class Writer(Builder):
         shape = step.output.shape
         self.end(self.op(kind, terms, (shape, "int32")), step, shape)
 
-    _add = partialmethod(_sum_of_two, "ADD")
-    _subtract = partialmethod(_sum_of_two, "SUB")
+    _add, _subtract = partialmethod(_sum_of_two, "ADD"), partialmethod(_sum_of_two, "SUB")
 
     def _multiply(self, step: Simple) -> None:
         bits, shape = int(step.numbers["bits"].reshape(())), step.output.shape
@@ -138,10 +137,8 @@ class Writer(Builder):
         found = self.op(kind, [*map(self._number, step.inputs)], made, **given)
         self.rescale(found, "int32", made[0], WHOLE, step.output)
 
-    _maximum = partialmethod(_extreme, "MAXIMUM")
-    _minimum = partialmethod(_extreme, "MINIMUM")
-    _max = partialmethod(_extreme, "REDUCE_MAX")
-    _min = partialmethod(_extreme, "REDUCE_MIN")
+    _maximum, _minimum = partialmethod(_extreme, "MAXIMUM"), partialmethod(_extreme, "MINIMUM")
+    _max, _min = partialmethod(_extreme, "REDUCE_MAX"), partialmethod(_extreme, "REDUCE_MIN")
 
     def _number(self, x: Tensor) -> str:
         """A tensor as int32."""
@@ -150,16 +147,11 @@ class Writer(Builder):
         return self.rescale(self.of(x), x.dtype, x.shape, WHOLE, (x.shape, "int32"))
 
     def _compared(self, kind: str, step: Simple) -> None:
-        numbers = [*map(self._number, step.inputs)]
-        if kind:
-            self.op(kind, numbers, step.output)
-        else:
-            same = self.op("EQUAL", numbers, (step.output.shape, "bool"))
-            self.op("LOGICAL_NOT", [same], step.output)
+        self.op(kind, [*map(self._number, step.inputs)], step.output)
 
     _greater = partialmethod(_compared, "GREATER")
     _greater_equal = partialmethod(_compared, "GREATER_EQUAL")
-    _equal, _not_equal = partialmethod(_compared, "EQUAL"), partialmethod(_compared, "")
+    _equal = partialmethod(_compared, "EQUAL")
 
     def _select(self, step: Simple) -> None:
         if any(x.shape != step.output.shape for x in step.inputs):
@@ -213,13 +205,10 @@ class Writer(Builder):
     def _plain(self, kind: str, step: Simple) -> None:
         self.op(kind, [*map(self.of, step.inputs)], step.output, **step.attributes)
 
-    _logical_and = partialmethod(_plain, "LOGICAL_AND")
-    _logical_or = partialmethod(_plain, "LOGICAL_OR")
-    _logical_not = partialmethod(_plain, "LOGICAL_NOT")
-    _integer_add = partialmethod(_plain, "ADD")
+    _logical_and, _reverse = partialmethod(_plain, "LOGICAL_AND"), partialmethod(_plain, "REVERSE")
+    _logical_or, _concatenate = partialmethod(_plain, "LOGICAL_OR"), partialmethod(_plain, "CONCAT")
+    _logical_not, _integer_add = partialmethod(_plain, "LOGICAL_NOT"), partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
-    _reverse = partialmethod(_plain, "REVERSE")
-    _concatenate = partialmethod(_plain, "CONCAT")
 
     def _shaped(self, kind: str, step: Simple) -> None:
         given = [self.shape(v) for v in step.attributes.values()]
