@@ -11,21 +11,13 @@ import numpy as np
 from jq.base.errors import check_known
 from jq.frontends.checkpoints import unpacked_tensors
 from jq.frontends.safetensors import json_object, read_folder
-from jq.language.decoder import rope
+from jq.language.decoder import rope, text
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.architectures._base import SWITCHED
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, parameter_tree
 from jq.language.decoder.products import ACTIVATIONS
 from jq.language.decoder.reading import Reader
-from jq.language.decoder.text import (
-    names_of_text,
-    of_heads_together,
-    text_of,
-    with_later_names,
-    with_positions,
-    with_wide_heads,
-)
 
 _BOTH = "use_bidirectional_attention"
 # What old checkpoints hold and the config gives, and parts for multi-token prediction (MTP).
@@ -46,8 +38,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     config, known = reader.config(), reader.known
     files = {n: t for n, t in read_folder(folder).items() if not _UNREAD.fullmatch(n)}
     files = reader.without_mtp(files, config)
-    held = {ours: files[name] for ours, name in names_of_text(reader.values, files).items()}
-    held = of_heads_together(held, str(folder))
+    held = {ours: files[name] for ours, name in text.names_of_text(reader.values, files).items()}
+    held = text.of_heads_together(held, str(folder))
     tensors: Mapping[str, Leaf] = held
     quantized = reader.values.get("quantization_config")
     if quantized is not None and not isinstance(quantized, dict):
@@ -60,11 +52,13 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     # As in `transformers`: only where the head in the file is the table.
     pair: list[Any] = [tensors.get(n) for n in ("lm_head.weight", "model.embed_tokens.weight")]
     apart = all(isinstance(t, np.ndarray) for t in pair) and not np.array_equal(pair[0], pair[1])
-    if reader.value("tie_word_embeddings") and not apart:
+    if (tied := reader.value("tie_word_embeddings")) and not apart:
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
     off = "|".join(of for n, of in SWITCHED.items() if not known.on(n, reader.values))
     tree = parameter_tree(config, reader.form, tensors, str(folder), off)
+    if tied is False and "head" not in tree:
+        raise reader.wrong("tie_word_embeddings is false, and there is no head in the files")
     if known.scales:
         with numbers(reader.wrong):
             add_scales(tree, known.scales(reader.get), config, str(folder))
@@ -78,27 +72,24 @@ def read_config(folder: Path) -> Config:
 
 def _reader(folder: Path) -> "_Reader":
     path = folder / "config.json"
-    values = with_wide_heads(with_later_names(text_of(json_object(path))))
+    values = text.with_wide_heads(text.with_later_names(text.text_of(json_object(path))))
     possible = {t: each for each in Architecture.registry.values() for t in each.model_types}
     kind = check_known("model type", values.get("model_type"), sorted(possible), location=str(path))
     known = possible[kind]
     own, local = (known.default(kind, key) for key in ("rope_parameters", "local_base"))
-    values = with_positions(values, own or {}, bool(local or known.local_base), str(path))
+    values = text.with_positions(values, own or {}, bool(local or known.local_base), str(path))
     return _Reader(known, str(path), values)
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Norms as what they multiply by."""
-    return {
-        name: (
-            {**node, "weight": 1 + np.asarray(node["weight"], np.float32)}
-            if "norm" in name and name != "inner_norm"
-            else _one_plus(node)
-        )
-        if isinstance(node, Mapping)
-        else node
-        for name, node in tree.items()
-    }
+    found = dict(tree)
+    for name, node in tree.items():
+        if "norm" in name and name != "inner_norm":
+            found[name] = {**node, "weight": 1 + np.asarray(node["weight"], np.float32)}
+        elif isinstance(node, Mapping):
+            found[name] = _one_plus(node)
+    return found
 
 
 @dataclass(frozen=True)
@@ -233,7 +224,8 @@ class _Reader(Reader):
         inner = replace(self, values={**self.values, **given})
         kind = given.get("rope_type") or given.get("type") or "default"
         kind = "longrope" if kind == "yarn" and "long_factor" in given else kind  # early Phi 3
-        whole = kind == "default" and "partial_rotary_factor" not in self.known.defaults
+        partial = self.known.default(self.values["model_type"], "partial_rotary_factor")
+        whole = kind == "default" and partial is None
         dims = head if whole else int(head * inner.get("partial_rotary_factor", 1.0))
         if "rotary_dim" in self.known.defaults:
             dims = inner.size("rotary_dim", least=0) or dims

@@ -138,7 +138,7 @@ class Reader(ABC):
             windows=windows,
             ropes=tuple((name, rope) for name, rope in ropes.items() if name in rope_of),
             rope_of=rope_of,
-            mixers=self._mixers(kinds, sharing),
+            mixers=self._mixers(kinds, windows, sharing),
             own=tuple(own.items()),
             **found,
         )
@@ -170,11 +170,12 @@ class Reader(ABC):
         asked = self.value(self.key(_TURNED)) in ("rope", True)
         return [positions != "none" and (positions != "asked" or asked)] * len(windows)
 
-    def _mixers(self, kinds: Sequence[str], sharing: int) -> tuple[tuple[str, ...], ...]:
+    def _mixers(self, kinds: Any, windows: Any, sharing: int) -> tuple[tuple[str, ...], ...]:
         """Mixers of layers by their kinds; the last `sharing` of them read what others hold."""
         found = [self.known.mixers.get(kind, ("attention",)) for kind in kinds]
         first = len(found) - sharing
         own, others = found[:first], found[first:]
-        if not 0 <= sharing <= len(found) or not set(kinds[first:]) <= set(kinds[:first]):
+        alike = [(kind, window > 0) for kind, window in zip(kinds, windows, strict=True)]
+        if not 0 <= sharing <= len(found) or not set(alike[first:]) <= set(alike[:first]):
             raise self.wrong(f"no layer holds what the last {sharing} of {len(found)} read")
         return (*own, *(tuple(f"shared_{name}" for name in names) for names in others))

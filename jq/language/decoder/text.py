@@ -22,8 +22,8 @@ _OLD = re.compile(
 _LATER = {"layers_block_type": "layer_types", "num_layers": "num_hidden_layers"}
 _LATER |= dict.fromkeys(("moe_k", "moe_topk"), "num_experts_per_tok")
 _LATER |= dict.fromkeys(("n_inner", "ffn_dim"), "intermediate_size")
-_LATER |= {"activation_function": "hidden_act", "layer_norm_epsilon": "rms_norm_eps"}
 _LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
+_LATER |= {"layer_norm_epsilon": "rms_norm_eps"}
 _LATER |= {"n_head": "num_attention_heads", "n_positions": "max_position_embeddings"}
 _LATER |= {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
 _NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
@@ -88,7 +88,8 @@ def with_positions(
     given, scaling = values.get("rope_parameters"), values.get("rope_scaling") or {}
     given = default if given is None else given
     kinds = ("full_attention", "sliding_attention") if apart else ()
-    parts = [given.get(kind) or {} for kind in kinds] if isinstance(given, dict) else []
+    plain = {"rope_type": "default"}
+    parts = [given.get(kind) or plain for kind in kinds] if isinstance(given, dict) else []
     if not all(isinstance(part, dict) for part in (given, scaling, *parts)):
         what = "rope_parameters or rope_scaling are not as they should be"
         raise UserError(f"the file describes no known model: {what}", location=where)

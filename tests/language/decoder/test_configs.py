@@ -154,6 +154,7 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(tmp_path, kind):
         ("phi-heads", {"qk_layernorm": False}, "attention/(query|key)_norm/.*"),
         ("cohere", {"use_qk_norm": None}, "attention/(query|key)_norm/weight"),
         ("gpt-neox", {"attention_bias": False}, "attention/(qkv|output)/bias"),
+        ("falcon-h1", {"mamba_conv_bias": False}, "mamba/filter/bias"),
     ],
 )
 def test_tensors_that_the_config_turns_off_are_not_read(tmp_path, case, change, tensors):
@@ -431,3 +432,22 @@ def test_an_activation_that_is_not_known(tmp_path, name):
     (folder / "config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match="the activation .* is not known"):
         read_config(folder)
+
+
+def test_a_head_that_is_not_there_is_refused(tmp_path):
+    """Of its own by the config: `transformers` draws it at random."""
+    folder = write_folder("llama-one-head-of-keys", tmp_path / "model")
+    values = CASES["llama-one-head-of-keys"]["config"] | {"tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(values))
+    path = folder / "model.safetensors"
+    save_file({n: a for n, a in load_file(path).items() if n != "lm_head.weight"}, path)
+    with pytest.raises(UserError, match="tie_word_embeddings is false"):
+        load_decoder(folder)
+
+
+@pytest.mark.parametrize(("kind", "pairs"), [("dots1", 4), ("solar_open", 2), ("glm4_moe", 2)])
+def test_a_part_of_a_head_of_models_with_experts(tmp_path, kind, pairs):
+    """Dots.llm1 does not read the key."""
+    given = {"num_experts_per_tok": 1, "partial_rotary_factor": 0.5}
+    ((_, rope),) = config_of(tmp_path, kind, given).ropes
+    assert len(rope.frequencies) == pairs

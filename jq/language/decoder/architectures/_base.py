@@ -61,10 +61,15 @@ SWITCHED = {
     "mlp": r"mlp/(.*/)?(gate|up|gate_up|down)/bias",
     "norms": r"attention/(query|key)_norm/.*",
     "head": r"head/bias",
+    "filter": r"mamba/filter/bias",
+    "state": r"mamba/(input|output)/bias",
+    "short": r"convolution/.*/bias",
 }
 Switch = tuple[str, bool]
 NEVER, ALWAYS = ("", False), ("", True)
 SWITCHES = {"attention": ("attention_bias", False), "mlp": ("mlp_bias", False)}
+SWITCHES |= {"filter": ("mamba_conv_bias", True), "state": ("mamba_proj_bias", False)}
+SWITCHES |= {"short": ("conv_bias", False)}
 
 INTERVAL = "full_attention_interval"
 Windows = tuple[str, int | None]

@@ -11,6 +11,7 @@ _GPT2 = Architecture(
     "gpt2",
     {"gpt2": FULL},
     activation="gelu_tanh",
+    activation_key="activation_function",
     names=names.ALL.but(
         "attention/qkv=,attn.c_attn attention/output=,attn.c_proj attention/norm=,ln_1",
         "mlp/norm=,ln_2 mlp/up=,mlp.c_fc mlp/down=,mlp.c_proj mlp/gate=-,-",

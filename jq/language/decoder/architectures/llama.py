@@ -147,7 +147,7 @@ _GLM4 = Architecture(
     defaults={"partial_rotary_factor": 0.5},
 )
 _GLM = _GLM4.like("glm", {"glm": FULL}, names=names.ALL._replace(gguf={}))
-_WHOLE = {"partial_rotary_factor": 1.0}
+_WHOLE = {"partial_rotary_factor": None}
 _GLM.like("helium", {"helium": FULL}, defaults=_WHOLE, switches=base.SWITCHES)
 # Chunks in three of four layers, and in the fourth queries that grow with the position and do not
 # turn; experts, in some layers, of which a token takes one, and one that all take.

@@ -195,7 +195,7 @@ _NEMOTRON.like(
     keys={"epsilon": LAYER},
     one_plus=False,
     switches={"attention": ("attention_bias", True), "mlp": ("mlp_bias", True)},
-    defaults={"partial_rotary_factor": 1.0},
+    defaults={"partial_rotary_factor": None},
 )
 _COHERE = Architecture(
     "command-r",

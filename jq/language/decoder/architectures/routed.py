@@ -28,7 +28,7 @@ _GLM = Architecture(
     defaults={"partial_rotary_factor": 0.5},
 )
 # Whole heads turn. GGUF files of Solar Open are of `glm4moe`.
-_WHOLE = {"partial_rotary_factor": 1.0, "max_window_layers": 62}
+_WHOLE = {"partial_rotary_factor": None, "max_window_layers": 62}
 _KINDS = {"dots1": ("behind", 4096), "solar_open": FULL}
 _DOTS = _GLM.like(
     "dots1",
@@ -36,7 +36,10 @@ _DOTS = _GLM.like(
     names=_ROUTED,
     switches={"norms": ("use_qk_norm", True)},
     defaults=_WHOLE,
-    of_type={"dots1": {"norm_topk_prob": 0}, "solar_open": {"use_qk_norm": False}},
+    of_type={
+        "dots1": {"norm_topk_prob": 0},
+        "solar_open": {"use_qk_norm": False, "partial_rotary_factor": 1.0},
+    },
 )
 _DOTS.like(
     "exaone-moe",
@@ -55,7 +58,7 @@ _DOTS.like(
     names=names.ALL.but(_BIAS),
     own={"norms_of_all_heads": True},
     switches={"norms": base.ALWAYS},
-    defaults={"rotary_dim": 0},
+    defaults={"rotary_dim": 0, "partial_rotary_factor": 1.0},
 )
 _ERNIE = Architecture(
     "ernie4_5-moe",
