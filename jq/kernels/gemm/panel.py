@@ -145,7 +145,7 @@ class Panel:
         """All products of one group of codes."""
         b, isa = self.b, self.isa
         weights = self._weights(b.offset(run.base, k), None if valid else run.tile)
-        step, out = b.scaled(k, isa.dot.group), []
+        step, out = b.scaled(k, isa.dot.group), list[ir.Value]()
         for *lead, column in run.starts:
             at = [*lead, b.offset(column, step)]
             codes = dot.codes(b, isa, self.codes, at, self.source.flip, valid)
