@@ -170,6 +170,8 @@ def compare(
         comparison = jq.compare(model, compiled, layers=True)
         print(comparison.outputs[0].sqnr_db, comparison.layers[0].name)
         ```"""
+    check_type("compiled", compiled, CompiledModel, str, Path, type(None))
+    check_type("layers", layers, bool)
     where = as_workers(workers)
     model = check_metrics(model, metric, labels)
     check_files(data, calibration)

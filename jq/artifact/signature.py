@@ -13,9 +13,9 @@ from typing import Any
 
 import platformdirs
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_type
 from jq.base.registry import need
-from jq.base.system.files import read_input
+from jq.base.system.files import as_path, read_input
 
 SIGNATURE = "manifest.sig"
 ALGORITHM = "ed25519"
@@ -80,8 +80,9 @@ def asked_keys(
         trust: `any`, or `verify`: without any files given, those in the user's folder of keys."""
     if trust not in ("any", "verify"):
         raise UserError(f"unknown trust {trust!r}", hint="any, or verify")
+    check_type("verify", verify, str, Path, list, tuple, type(None))
     given = [verify] if isinstance(verify, str | Path) else verify or ()
-    keys = [Path(key) for key in given]
+    keys = [as_path(key) for key in given]
     return trusted_keys() if trust == "verify" and not keys else keys
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jq.artifact.load import load_artifact
 from jq.artifact.signature import asked_keys
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_type
 from jq.base.system.files import as_path
 from jq.driver.compiled import CompiledModel
 
@@ -47,5 +47,6 @@ def load(
         compiled = jq.load("out/")
         outputs = compiled(*model.example_inputs)
         ```"""
+    check_type("threads", threads, int, type(None))
     found = load_artifact(as_path(directory), asked_keys(verify, trust))
     return CompiledModel(found.manifest, found.programs, found.parameters, threads=threads)

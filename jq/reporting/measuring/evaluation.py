@@ -1,14 +1,14 @@
 """Evaluation: the data and metrics that a model is judged by."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jq.base.errors import LOG, UserError
+from jq.base.errors import LOG, UserError, check_type
 from jq.base.progress import Progress
 from jq.base.tree import structure_of, unflatten
 from jq.driver.comparison.metrics import Metric, check, checked_labels
@@ -86,7 +86,11 @@ def check_metrics(
 def several(metric: Metric | Sequence[Metric] | None) -> tuple[Metric, ...]:
     if metric is None:
         return ()
-    return (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
+    check_type("metric", metric, str, Callable, list, tuple)
+    found = tuple(metric) if isinstance(metric, list | tuple) else (metric,)
+    for each in found:
+        check_type("a metric", each, str, Callable)
+    return found
 
 
 def _codes(source: Source) -> list[tuple[np.ndarray, ...]]:

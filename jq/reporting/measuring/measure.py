@@ -12,7 +12,7 @@ from jq.artifact.jobs import HERE, Result, Work, Workers, in_order, run_jobs
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base import npz
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_type
 from jq.base.progress import Progress, Stages, silent
 from jq.base.system.files import temporary_folder
 from jq.driver.comparison.layers import compare_layers
@@ -108,7 +108,7 @@ def bench(
     artifact: CompiledModel | str | Path,
     *,
     against: CompiledModel | str | Path | None = None,
-    inputs: Path | None = None,
+    inputs: str | Path | None = None,
     threads: int | None = None,
     seconds: float = 5.0,
     progress: Progress | None = None,
@@ -135,6 +135,10 @@ def bench(
         ```python
         print(jq.bench("out/", seconds=0.2)["median_ms"])
         ```"""
+    check_type("inputs", inputs, str, Path, type(None))
+    check_type("threads", threads, int, type(None))
+    check_type("seconds", seconds, int, float)
+    check_type("progress", progress, Callable, type(None))
     paths = [artifact] if against is None else [artifact, against]
     jobs = [_bench_job(folder_of(path), inputs) for path in paths]
     figures = measure_jobs(
@@ -147,11 +151,11 @@ def bench(
     return document
 
 
-def _bench_job(path: Path, inputs: Path | None) -> BenchJob:
+def _bench_job(path: Path, inputs: str | Path | None) -> BenchJob:
     compiled = load(path)
     compiled.check_processor()
     if inputs:
-        given = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
+        given = npz.read_any(Path(inputs), [size.inputs for size in compiled.sizes])
         compiled = compiled.at_shapes([x.shape for x in given])
     else:
         given = random_inputs(compiled.inputs)

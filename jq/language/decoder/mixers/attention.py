@@ -7,18 +7,7 @@ from typing import Any
 
 from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers._base import Mixer, updated
-from jq.language.decoder.products import (
-    Place,
-    State,
-    Turn,
-    capped,
-    dense,
-    f32,
-    jax,
-    jnp,
-    normed,
-    unit,
-)
+from jq.language.decoder.products import Place, State, capped, dense, f32, jax, jnp, normed, unit
 
 
 def attention(
@@ -45,7 +34,7 @@ def shared(
 
 
 def _queries(
-    config: Config, p: Any, q: jax.Array, turn: Turn
+    config: Config, p: Any, q: jax.Array, turn: dict[str, jax.Array]
 ) -> tuple[jax.Array, jax.Array | None]:
     """Queries normed and turned, and a gate of the results where it stands beside them."""
     gate = None
@@ -96,7 +85,7 @@ def _softmax(scores: jax.Array, p: Any) -> jax.Array:
     return shares / (shares.sum(axis=-1, keepdims=True) + jnp.exp(sinks - top))
 
 
-def _turned(config: Config, norm: Any, x: jax.Array, turn: Turn) -> jax.Array:
+def _turned(config: Config, norm: Any, x: jax.Array, turn: dict[str, jax.Array]) -> jax.Array:
     """x [batch, n, heads, head] normed, where there is a norm, and turned; or turned first."""
     late = norm is not None and config.get("turned_first")
     x = x if late or norm is None else _heads_normed(config, norm, x)
@@ -128,7 +117,7 @@ def _projections(config: Config, p: Any, x: jax.Array) -> list[jax.Array]:
     return [y.reshape(*x.shape[:2], n, -1) for y, n in zip(parts, heads, strict=True)]
 
 
-def rotate(config: Config, x: jax.Array, turn: Turn) -> jax.Array:
+def rotate(config: Config, x: jax.Array, turn: dict[str, jax.Array]) -> jax.Array:
     """Turns pairs of every head of x [batch, n, heads, head]; cosines and sines [n, pairs], or of
     each sequence. Neighbours come apart and stay so in queries and keys: scores do not change."""
     if "cos" not in turn:
