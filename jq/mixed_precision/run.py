@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.artifact.jobs import Workers, as_workers, prepare
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_type
 from jq.base.progress import Progress, Stages, silent
 from jq.driver.comparison.metrics import Metric
 from jq.driver.job import check_matched, prepare_job
@@ -84,6 +84,10 @@ def search(
     if not budgets:
         raise UserError("no budget", hint='give one, such as --budget "cosine>=0.995"')
     limited = [b.name for b in budgets if b.is_resource]
+    check_type("candidates", candidates, list, tuple)
+    check_type("samples", samples, int)
+    check_type("state", state, str, Path, type(None))
+    check_type("cost", cost, str, type(None))
     if cost is None:
         cost = "+".join(dict.fromkeys(limited)) or costs.USUAL
     costs.check_objective(cost)

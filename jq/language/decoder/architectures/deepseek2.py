@@ -27,7 +27,7 @@ _SIZES = {
     "query_rank": Key("q_lora_rank", "attention.q_lora_rank", 0),
     "turned": Key("qk_rope_head_dim", "rope.dimension_count"),
     "value": Key(
-        "v_head_dim",
+        lambda get: get("v_head_dim", get("hidden_size") // get("num_attention_heads")),
         lambda get: get("attention.value_length_mla", 0) or get("attention.value_length"),
     ),
     "latent_epsilon": Key(lambda get: 1e-6, RMS),
@@ -96,10 +96,6 @@ _DEEPSEEK.like(
     own={},
     only={},
     keys={
-        "value": Key(
-            lambda get: get("v_head_dim", get("hidden_size") // get("num_attention_heads")),
-            _SIZES["value"].gguf,
-        ),
         "embedding_scale": Key("scale_emb", lambda get: 12.0, 12.0),
         "residual_scale": Key(
             lambda get: get("scale_depth", root := sqrt(get("num_hidden_layers"))) / root,
