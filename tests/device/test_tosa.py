@@ -86,7 +86,8 @@ def chosen(p: Any, x: Any) -> Any:
 def by_conditions(p: Any, x: Any) -> Any:
     """A choice by conditions on two tensors."""
     h, g = x @ p["w"], jnp.tanh(x @ p["v"])
-    return jnp.where(((h >= 0.1) & (g < 0.5)) | ~(g != 0), h @ p["v"], g / 2) @ p["w"]
+    unlike = (h < 0) != (g >= 0.2)
+    return jnp.where(((h >= 0.1) & (g < 0.5)) | ~(g != 0) | unlike, h @ p["v"], g / 2) @ p["w"]
 
 
 def windows(p: Any, x: Any) -> Any:

@@ -89,13 +89,12 @@ class Moves(Writer):
         last = TensorProto.DataType.Value(made.dtype.upper())
         self.graph.hold(made, self.graph.op("Cast", [self.graph.op(kind, names)], to=last), order)
 
-    _integer_add = partialmethod(_integers, "Add")
+    _integer_add, _select = partialmethod(_integers, "Add"), partialmethod(_integers, "Where")
     _integer_subtract = partialmethod(_integers, "Sub")
     _logical_and, _logical_or = partialmethod(_integers, "And"), partialmethod(_integers, "Or")
     _logical_not, _convert = partialmethod(_integers, "Not"), partialmethod(_integers, "Identity")
     _equal, _greater = partialmethod(_integers, "Equal"), partialmethod(_integers, "Greater")
     _greater_equal = partialmethod(_integers, "GreaterOrEqual")
-    _select = partialmethod(_integers, "Where")
 
     # Windows and sums
 

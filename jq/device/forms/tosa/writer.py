@@ -142,9 +142,10 @@ class Writer(Builder):
 
     def _number(self, x: Tensor) -> str:
         """A tensor as int32."""
-        if x.dtype == "int32":
-            return self.of(x)
-        return self.rescale(self.of(x), x.dtype, x.shape, WHOLE, (x.shape, "int32"))
+        made = x.shape, "int32"
+        if x.dtype in ("bool", "int32"):
+            return self.of(x) if x.dtype == "int32" else self.op("CAST", [self.of(x)], made)
+        return self.rescale(self.of(x), x.dtype, x.shape, WHOLE, made)
 
     def _compared(self, kind: str, step: Simple) -> None:
         self.op(kind, [*map(self._number, step.inputs)], step.output)
