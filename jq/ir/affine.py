@@ -74,8 +74,7 @@ def forwards(program: Program, source: ir.Value) -> Affine:
     """The longest chain of affine steps behind `source`, each the only reader of the one before."""
     chain = Affine(source, source, np.ones(()), np.zeros(()))
     while (op := only_user(chain.result)) is not None:
-        found = step(program, op, chain.result)
-        if found is None:
+        if (found := step(program, op, chain.result)) is None:
             break
         chain = chain.then(*found, op)
     return chain
@@ -83,12 +82,10 @@ def forwards(program: Program, source: ir.Value) -> Affine:
 
 def backwards(program: Program, result: ir.Value) -> Affine:
     """The longest chain of affine steps that ends in `result`."""
-    ops: list[tuple[Array, Array, Any]] = []
-    value = result
+    ops, value = list[tuple[Array, Array, Any]](), result
     while (op := maker(value)) is not None:
         sides = [v for v in op.operands if constant_of(program, v) is None]
-        found = step(program, op, sides[0]) if len(sides) == 1 else None
-        if found is None:
+        if len(sides) != 1 or (found := step(program, op, sides[0])) is None:
             break
         ops.append((*found, op))
         value = sides[0]

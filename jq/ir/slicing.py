@@ -78,13 +78,21 @@ def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
             yield Cut(source, live[0], tuple(ops), dict(constants))
 
 
-@deep
-def compute(program: Program, value: ir.Value) -> Steps[Array | None]:
+def compute(program: Program, value: ir.Value) -> Array | None:
     """The array that weights and constants alone make of `value`; None when an input takes part."""
-    found = evaluate(program, value)
-    if found is not None or maker(value) is None:
+    near = [value]  # nearest first: an input is mostly close by, and the first operand a long chain
+    for v in near:
+        if (op := maker(v)) is None and program.weight_name(v) is None:
+            return None
+        if op is not None and len(near) < LIMIT:
+            near += op.operands
+    return _compute(program, value)
+
+
+@deep
+def _compute(program: Program, value: ir.Value) -> Steps[Array | None]:
+    if (found := evaluate(program, value)) is not None or (op := maker(value)) is None:
         return found
-    op: Op = value.owner
     rule = _RULES.get(kind_of(op)) or _PLACED.get(kind_of(op))
     if rule is None or len(op.results) != 1:
         return None
@@ -105,8 +113,7 @@ def between(program: Program, source: ir.Value, *others: ir.Value, result: ir.Va
         v = todo.pop()
         if v == source or v in others or v in constants:
             continue
-        array = evaluate(program, v)
-        if array is not None:
+        if (array := evaluate(program, v)) is not None:
             constants[v] = array
             continue
         op = maker(v)
@@ -131,12 +138,10 @@ def functions(program: Program, source: ir.Value, first: Op) -> Iterator[Cut]:
     started = False
     for op in first.operation.block.operations:
         started = started or op.operation == first.operation
-        if not started or len(op.results) != 1:
+        follows = op.operation == first.operation or any(v in reached for v in op.operands)
+        if not (started and follows and len(op.results) == 1):
             continue
-        if op.operation != first.operation and not any(v in reached for v in op.operands):
-            continue
-        cut = between(program, source, result=op.results[0])
-        if cut is None:
+        if (cut := between(program, source, result=op.results[0])) is None:
             continue
         reached[cut.result] = None
         if len(reached) > LIMIT:
@@ -165,14 +170,12 @@ def _after(source: ir.Value) -> Iterator[Any]:
 def _belongs(
     program: Program, op: Op, inside: dict[Any, None], constants: dict[Any, Array]
 ) -> bool:
-    operands = list(op.operands)
     if kind_of(op) not in _RULES or len(op.results) != 1:
         return False
-    for v in operands:
+    for v in op.operands:
         if v in inside or v in constants:
             continue
-        array = evaluate(program, v)
-        if array is None:
+        if (array := evaluate(program, v)) is None:
             return False
         constants[v] = array
     return True
