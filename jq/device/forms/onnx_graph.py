@@ -176,10 +176,9 @@ class Graph:
 
 
 def _order(tensor: Tensor, order: Sequence[int] | None) -> Order:
+    """An order of axes for several tensors; their own for one that has another number of them."""
     axes = range(len(tensor.shape))
-    return tuple(
-        axes if order is None or len(order) != len(axes) else order
-    )  # one for all has none
+    return tuple(order if order is not None and len(order) == len(axes) else axes)
 
 
 def value_info(name: str, dtype: str, shape: Sequence[int]) -> Any:
