@@ -194,8 +194,9 @@ PAIRS = RNG.integers(-128, 128, (5, 5, 2, 4)).astype(np.int8)
 STRIDES = Window((2, 2), ((0, 0), (0, 0)), (1, 1), (1, 1), (False, False))
 
 
-@trap
+@trap(raises=CompilerError)
 def test_strides_that_end_early():
+    """Invalid from a phase in the middle on, where its program would be another one."""
     want = grouped(IMAGE, PAIRS, STRIDES, 2)
     np.testing.assert_array_equal(raw(STRIDED, IMAGE, w=PAIRS)[0], want)
 
