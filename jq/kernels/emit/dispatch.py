@@ -47,7 +47,8 @@ def dispatch(
         tensors = [
             _load_whole(arguments[i], t) for i, (_, t) in enumerate(inputs) if i not in given
         ]
-        tiles = [_tile(output) for output in outputs]
+        empty = [tensor.EmptyOp(o.tile, element(o.whole.element)).result for o in outputs]
+        tiles = [Tile(value, output.tile) for value, output in zip(empty, outputs, strict=True)]
         body(builder, ids, tensors, tiles)
         left = iter(arguments[len(inputs) :])
         targets = [next(left) if i is None else arguments[i] for i in given]
@@ -105,10 +106,6 @@ def _load_whole(source: ir.Value, kind: TensorType) -> ir.Value:
     return iree_tensor_ext.DispatchTensorLoadOp(
         mlir_type(kind), source, [], [], [], [], [0] * rank, list(kind.shape), [1] * rank
     ).result
-
-
-def _tile(output: Output) -> Tile:
-    return Tile(tensor.EmptyOp(output.tile, element(output.whole.element)).result, output.tile)
 
 
 def _store_tile(value: ir.Value, target: ir.Value, output: Output, offsets: Indices) -> None:

@@ -88,7 +88,7 @@ def build(
     return Model(
         fn=forward,
         params=_parameters(layers),
-        example_inputs=_specs(batch, sequence),
+        example_inputs=(spec((batch, sequence), np.int32),) * 2,
         calibration=_batches(evaluation, calibration, batch, sequence, full),
         evaluation=_batches(0, evaluation, batch, sequence, full),
         name="minilm",
@@ -99,10 +99,6 @@ def build(
 def _check(batch: int, sequence: int, positions: int) -> None:
     if batch < 1 or not 2 <= sequence <= positions:
         raise UserError(f"minilm takes batch >= 1 and sequence 2 to {positions}")
-
-
-def _specs(batch: int, sequence: int) -> Batch:
-    return (spec((batch, sequence), np.int32),) * 2
 
 
 def _batches(

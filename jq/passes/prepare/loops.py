@@ -176,16 +176,13 @@ class RotateLoops(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
         tests = ((loop, loop.regions[0].blocks[0].operations) for loop in reversed(loops))
-        rotated = [loop for loop, ops in tests if any(map(_reads_floats, ops))]
+        read = ((loop, [v for op in ops for v in op.operands]) for loop, ops in tests)
+        rotated = [loop for loop, values in read if any(dtype_of(v).kind in "fV" for v in values)]
         for loop in rotated:
             _rotate(loop)
         if rotated:
             program.drop_dead()
         return bool(rotated)
-
-
-def _reads_floats(op: Op) -> bool:
-    return any(dtype_of(v).kind in "fV" for v in op.operands)
 
 
 def _rotate(loop: Op) -> None:

@@ -171,7 +171,8 @@ class MomentsCache:
             found, new = self._found[key]
             gains.unpack(new)
             return found
-        if sum(map(_size, (f for f, _ in self._found.values()))) > ROOM:
+        held = [m for f, _ in self._found.values() for m in f.values()]
+        if sum(a.nbytes for m in held for a in (m.gram, m.rows, m.low, m.high)) > ROOM:
             self._found = {}
         before = set(gains.known)
         found = make()
@@ -196,7 +197,3 @@ class MomentsCache:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_program": b"", "_weights": [], "_solved": {}}
-
-
-def _size(found: Found) -> int:
-    return sum(a.nbytes for m in found.values() for a in (m.gram, m.rows, m.low, m.high))

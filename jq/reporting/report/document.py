@@ -43,7 +43,7 @@ def environment() -> Environment:
     made.globals |= {"width": WIDTH, "height": HEIGHT, "sections": SECTIONS, "links": LINKS}
     made.globals |= {"box": BOX, "tall": TALL, "radius": RADIUS, "words": WORDS}
     made.filters |= {"number": verdicts.number, "size": size, "quoted": shlex.quote, "drawn": drawn}
-    made.filters |= {"sorted_by": _key}
+    made.filters["sorted_by"] = lambda v: v if math.isfinite(v) else math.copysign(1e300, v)
     made.filters["json"] = lambda layers: json.dumps(list(layers))
     return made
 
@@ -69,10 +69,6 @@ def render(facts: Facts) -> str:
         layers=layers(facts),
         latencies=[facts.latency, *([facts.float_latency] if facts.float_latency else [])],
     )
-
-
-def _key(value: float) -> float:
-    return value if math.isfinite(value) else math.copysign(1e300, value)
 
 
 def tiles(facts: Facts) -> Iterator[tuple[str, str]]:
