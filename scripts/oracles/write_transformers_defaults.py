@@ -31,7 +31,7 @@ KEYS += ["routed_scaling_factor", "n_group", "topk_group", "rms_norm_eps", "tie_
 KEYS += ["kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]
 KEYS += ["scale_depth", "dim_model_base", "query_pre_attn_scalar", "rope_theta"]
 KEYS += ["sliding_window_pattern", "num_kv_shared_layers", "mamba_d_ssm"]
-KEYS += ["vocab_size_per_layer_input"]
+KEYS += ["vocab_size_per_layer_input", "rope_parameters"]
 
 
 def of_class(kind: str) -> dict[str, Any]:
@@ -39,11 +39,26 @@ def of_class(kind: str) -> dict[str, Any]:
 
     found = CONFIG_MAPPING[kind]
     found = getattr(found, "sub_configs", {}).get("text_config", found)
+    rope = positions(found)
     values = {name: getattr(found, name, None) for name in dir(found) if name in {*KEYS, *LATER}}
     theta = found.default_theta
     values["rope_theta"] = theta["global"] if isinstance(theta, dict) else theta
     values = {LATER.get(name, name): value for name, value in values.items()}
-    return {k: v for k, v in values.items() if isinstance(v, int | float) and k in KEYS}
+    values = {k: v for k, v in values.items() if isinstance(v, int | float) and k in KEYS}
+    return values | {"rope_parameters": rope} if rope else values
+
+
+def positions(found: Any) -> dict[str, Any]:
+    """The `rope_parameters` of a class, without bases that `rope_theta` of a file would change;
+    none where positions are not scaled."""
+    whole = getattr(found(rope_theta=7.0), "rope_parameters", None) or {}
+    parts = [part for part in (whole, *whole.values()) if isinstance(part, dict)]
+    if all(part.get("rope_type", "default") == "default" for part in parts):
+        return {}
+    for part in parts:
+        if part.get("rope_theta") == 7.0:
+            del part["rope_theta"]
+    return whole
 
 
 def main() -> None:

@@ -620,6 +620,7 @@ CASES |= {
     "opt": ("opt", {"ffn_dim": 40, "head_dim": 8, "num_key_value_heads": 4}),
     "gpt-neox": ("gpt_neox", NEOX),
     "gpt-neox-in-turn": ("gpt_neox", NEOX | {"use_parallel_residual": False}),
+    "apertus": ("apertus", {}),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13
@@ -633,7 +634,7 @@ def draw(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
         return np.float32(0.2) * values
     if "bias" in name:
         return np.float32(0.5) * values
-    return values / np.float32(np.sqrt(shape[-1]))
+    return values / np.float32(np.sqrt(np.prod(shape[-1:])))
 
 
 def neutral(name: str, model_type: str) -> float:
@@ -672,7 +673,7 @@ def main() -> None:
                 before = model.state_dict()
             state = {
                 name: torch.from_numpy(
-                    draw(name, tuple(t.shape), seed) + np.float32(neutral(name, kind))
+                    np.asarray(draw(name, tuple(t.shape), seed) + np.float32(neutral(name, kind)))
                 )
                 for name, t in before.items()
                 if not (tied and name == "lm_head.weight")

@@ -28,7 +28,7 @@ def weights(case: str) -> dict[str, np.ndarray]:
     found = CASES[case]
     kind, seed = found["config"]["model_type"], found["seed"]
     state = {
-        name: draw(name, tuple(shape), seed) + np.float32(neutral(name, kind))
+        name: np.asarray(draw(name, tuple(shape), seed) + np.float32(neutral(name, kind)))
         for name, shape in found["shapes"].items()
     }
     return state if "saved" in found else dict(_experts(state, kind))

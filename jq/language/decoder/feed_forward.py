@@ -1,6 +1,7 @@
 """The feed-forward layers: with a gate, without, and several that a router chooses from."""
 
 from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.language.decoder.architectures.names import CURVE
 from jq.language.decoder.config import Config
 from jq.language.decoder.products import ACTIVATIONS, INPUTS, behind, dense, f32, normed
 
@@ -16,6 +18,13 @@ def _clipped(gate: jax.Array, up: jax.Array) -> jax.Array:
     """The gate of gpt-oss: x sigmoid(1.702 x), both sides bounded by 7."""
     gate, up = jnp.minimum(gate, 7.0), jnp.clip(up, -7.0, 7.0)
     return gate * jax.nn.sigmoid(1.702 * gate) * (up + 1)
+
+
+def _xielu(p: Any, x: jax.Array) -> jax.Array:
+    """The activation of Apertus, whose two sides have learned slopes (arXiv:2411.13010)."""
+    above, below, beta, least = (f32(p[name]["weight"]) for name in CURVE)
+    line = (beta + jax.nn.softplus(below)) * (jnp.expm1(jnp.minimum(x, least)) - x)
+    return jnp.where(x > 0, jax.nn.softplus(above) * x * x, line) + beta * x
 
 
 GATES: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
@@ -166,7 +175,6 @@ def gated(
 ) -> jax.Array:
     """down(gate(x) * up(x)), or down(act(up(x))) where there is no gate. Gates come in as how far
     they are above their mean and `cut` deviations, where it is given."""
-    gate_up = GATES[config.activation]
     if "gate_up" in p:
         both = dense(p["gate_up"], x, "gate_up")
         if config.get("gates_alternate"):
@@ -176,8 +184,9 @@ def gated(
     elif "gate" in p:
         gate, up = dense(p["gate"], x, "gate"), dense(p["up"], x, "up")
     else:
-        return dense(p["down"], ACTIVATIONS[config.activation](dense(p["up"], x, "up")), "down")
+        act = partial(_xielu, p["curve"]) if "curve" in p else ACTIVATIONS[config.activation]
+        return dense(p["down"], act(dense(p["up"], x, "up")), "down")
     if cut is not None:
         least = gate.mean(axis=-1, keepdims=True) + cut * gate.std(axis=-1, keepdims=True)
         gate = jax.nn.relu(gate - least)
-    return dense(p["down"], gate_up(gate, up), "down")
+    return dense(p["down"], GATES[config.activation](gate, up), "down")

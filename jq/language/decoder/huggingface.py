@@ -206,7 +206,8 @@ class _Reader(Reader):
         name = self.values.get(self.known.activation_key)
         if name is None or (self.known.name == "gemma" and name == "gelu"):
             return self.known.activation  # Gemma's first configs named the wrong one
-        if (ours := _ACTIVATIONS.get(str(name), str(name))) not in ACTIVATIONS:
+        ours = _ACTIVATIONS.get(str(name), str(name))
+        if ours not in (*ACTIVATIONS, self.known.activation):
             raise self.wrong(f"the activation {name!r} is not known")
         return ours
 

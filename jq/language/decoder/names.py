@@ -10,6 +10,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.formats import Encoding, Leaf, QuantizedTensor
 from jq.language.decoder.architectures import Architecture
+from jq.language.decoder.architectures.names import CURVE
 from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers import Mixer
 from jq.models._tree import nest
@@ -181,6 +182,8 @@ def _of_mlp(config: Config, p: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]
         gated["shared/"] = p.get("shared", {})
         if "layers/{i}/mlp/shared/router/weight" in known:
             yield "mlp/shared/router", (1, config.hidden)
+    if config.activation == "xielu":
+        yield from ((f"mlp/curve/{name}", (1,)) for name in CURVE)
     for name, own in gated.items():
         inner = own.get("down", {}).get("weight", np.zeros((0, 0))).shape[-1]
         gates = ("gate", "up") if "gate" in own or config.get("gated", True) else ("up",)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 from jq.base.registry import register
 from jq.language.decoder.architectures import names
 
-_TABLE = Path(__file__).with_name("defaults.json")  # see `scripts/oracles`
 Get = Callable[..., Any]  # a number, or what else is asked for, by its key and a default
 
 
@@ -78,10 +77,10 @@ FULL: Windows = ("none", None)
 
 @cache
 def _table() -> dict[tuple[str, str], Any]:
-    """Defaults of `transformers` by model type and key."""
-    rows = json.loads(_TABLE.read_text(encoding="utf-8")).items()
-    every = [(key, json.loads(value), kinds) for key, row in rows for value, kinds in row.items()]
-    return {(kind, key): value for key, value, kinds in every for kind in kinds.split()}
+    """Defaults of `transformers` by model type and key; `scripts/oracles` writes the file."""
+    rows = json.loads(Path(__file__).with_name("defaults.json").read_text(encoding="utf-8"))
+    every = [(key, *pair) for key, row in rows.items() for pair in row.items()]
+    return {(kind, key): json.loads(v) for key, v, kinds in every for kind in kinds.split()}
 
 
 @dataclass(frozen=True)

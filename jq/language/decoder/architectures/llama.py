@@ -6,9 +6,7 @@ from jq.language.decoder.architectures import _base as base
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, KEYS, SHARES, Architecture, Key, fixed
 
-_YARN = {"rope_theta": 1e6, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1}
 _ORIGINAL = "original_max_position_embeddings"
-_YARN |= {_ORIGINAL: 16384, "factor": 16.0}
 _NORMED = {"norms": base.ALWAYS}
 _LLAMA = Architecture(
     "llama",
@@ -22,7 +20,6 @@ _LLAMA.like(
         "heat": Key("llama_4_scaling_beta", "attention.temperature_scale", 0.0),
         "heat_every": Key(_ORIGINAL, "rope.scaling.original_context_length", 16384),
     },
-    of_type={"ministral3": {"rope_parameters": {"type": "yarn"} | _YARN}},
 )
 _LLAMA.like("smollm3", {"smollm3": ("still", None)}, positions="listed")
 _SCALES = {
@@ -43,12 +40,23 @@ STACKS = (
 )
 _SHARED = {"granitemoe": FULL, "granitemoeshared": FULL}
 _GRANITE.like("granitemoe", _SHARED, names=names.ALL.but(STACKS))
-_LLAMA.like(
+_ARCEE = _LLAMA.like(
     "arcee",
     {"arcee": FULL},
     activation="relu2",
     names=names.ALL.but(names.NO_GATE),
     own={"gated": False},
+)
+_ARCEE.like(
+    "apertus",
+    {"apertus": FULL},
+    activation="xielu",
+    names=names.ALL._replace(gguf={}).but(
+        names.NO_GATE,
+        "attention/norm=,attention_layernorm mlp/norm=,feedforward_layernorm",
+        *(f"mlp/curve/{n}/weight:,mlp.act_fn.{n}" for n in names.CURVE),
+    ),
+    switches=_NORMED,
 )
 _LLAMA.like(
     "minicpm",
@@ -205,7 +213,4 @@ Architecture(
     keys={"gates_alternate": fixed(True, False)},
     global_every=2,
     truncates=False,
-    defaults={
-        "rope_parameters": {"type": "yarn", "factor": 32.0, "truncate": False, _ORIGINAL: 4096}
-    },
 )

@@ -69,6 +69,7 @@ BEHIND = ALL.but(NORMS_AROUND, "attention/norm=-,- mlp/norm=-,-")
 # The norm in front of the feed-forward layer, as some GGUF files name it.
 NORM_BETWEEN = "attention/norm_after=-, mlp/norm=post_attention_norm,"
 NO_GATE = "mlp/gate=-,-"
+CURVE = ("alpha_p", "alpha_n", "beta", "eps")  # what an activation has learned, in a folder
 # Gate and up are one tensor, under the name of the second.
 GATE_UP = "mlp/gate=-, mlp/up=-, mlp/gate_up=ffn_up,"
 # Stacks that safetensors may hold as [in, out].

@@ -75,7 +75,6 @@ _PER_LAYER = names.ALL.but(
     "/per_layer/projection/weight:per_layer_model_proj.weight,model.per_layer_model_projection.weight",
     "/per_layer/norm/weight:per_layer_proj_norm.weight,model.per_layer_projection_norm.weight",
 )
-_SLOW = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}
 _SHARING = _KEYS | {
     "attention_scale": fixed(1.0),
     "per_layer": Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", 256),
@@ -105,7 +104,7 @@ Architecture(
         ),
         "values_are_keys": Key("attention_k_eq_v", lambda get: True, False),
     },
-    defaults={"full_attention_interval": 6, "rope_parameters": {"full_attention": _SLOW}},
+    defaults={"full_attention_interval": 6},
 )
 Architecture(
     "gemma3n",
