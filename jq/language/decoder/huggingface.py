@@ -57,7 +57,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
     off = "|".join(of for n, of in SWITCHED.items() if not known.on(n, reader.values))
     tree = parameter_tree(config, reader.form, tensors, str(folder), off)
-    if tied is False and "head" not in tree:
+    if tied is False and "head" not in tree and not any(n.startswith(text.NAKED) for n in files):
         raise reader.wrong("tie_word_embeddings is false, and there is no head in the files")
     if known.scales:
         with numbers(reader.wrong):

@@ -26,7 +26,7 @@ _LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
 _LATER |= {"layer_norm_epsilon": "rms_norm_eps"}
 _LATER |= {"n_head": "num_attention_heads", "n_positions": "max_position_embeddings"}
 _LATER |= {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
-_NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
+NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
 
 def text_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, s
     """The names of the tensors of that part as those of a model of text alone have them, and as the
     file has them; `values` of the config."""
     held = list(held)
-    if not text_of(dict(values)).get(TEXT) and not any(name.startswith(_NAKED) for name in held):
+    if not text_of(dict(values)).get(TEXT) and not any(name.startswith(NAKED) for name in held):
         return {
             _OLD.sub("model.", name).replace("model.h.", "model.layers."): name for name in held
         }
@@ -50,7 +50,7 @@ def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, s
     for name in held:
         part = next((part for part in _INSIDE if part in name), "")
         after = name.partition(part)[2] if part else name
-        if part or name.startswith(_PLAIN + _NAKED):
+        if part or name.startswith(_PLAIN + NAKED):
             plain = after.startswith(("model.", "lm_head."))
             found[after if plain else f"model.{after}"] = name
     return found
