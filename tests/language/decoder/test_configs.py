@@ -435,7 +435,7 @@ def test_an_activation_that_is_not_known(tmp_path, name):
 
 
 def test_a_head_that_is_not_there_is_refused(tmp_path):
-    """Of its own by the config: `transformers` draws it at random."""
+    """One that the config says is apart from the table: `transformers` draws it at random."""
     folder = write_folder("llama-one-head-of-keys", tmp_path / "model")
     values = CASES["llama-one-head-of-keys"]["config"] | {"tie_word_embeddings": False}
     (folder / "config.json").write_text(json.dumps(values))

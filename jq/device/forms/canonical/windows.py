@@ -189,7 +189,7 @@ class Windows(Steps):
     def shifted(
         self, node: Node, x: Tensor, axis: int, k: int, stride: int, dilation: int
     ) -> list[Tensor]:
-        """What all windows of `k` elements along an axis read at each of their places."""
+        """The elements that all windows of `k` along an axis read, by their place in the window."""
         size, by = [*x.shape], [1] * len(x.shape)
         size[axis] = (size[axis] - (k - 1) * dilation - 1) // stride + 1
         by[axis] = stride

@@ -20,7 +20,7 @@ MAMBA = (
 
 
 def _width(get: base.Get) -> int:
-    """Of all heads of a state-space layer."""
+    """The width of all heads of a state-space layer."""
     return int(get("mamba_d_ssm", 0) or get("mamba_expand", 2) * get("hidden_size"))
 
 
