@@ -163,7 +163,7 @@ class _Builder(Windows):
     def _places(self, node: Node, x: Tensor, *starts: Tensor, made: Tensor) -> list[int]:
         """The first element of a part, which lies within the tensor."""
         if any(s.data is None for s in starts):
-            raise UserError("a part whose place is computed has no form here", op=node.name)
+            raise UserError("a slice at a computed index has no form here", op=node.name)
         rooms = (n - m for n, m in zip(x.shape, made.shape, strict=True))
         return [min(max(int(s.values), 0), n) for s, n in zip(starts, rooms, strict=True)]
 

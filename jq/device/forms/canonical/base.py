@@ -8,7 +8,7 @@
 | `matmul` | a [B, M, K], b [B, K, N] | |
 | `fully_connected`, `average_pool`, `mean` | as `conv2d`, `sum_pool`, `sum` | |
 | `max_pool`, `sum_pool` | x NHWC | `window`, `stride`, `padding` |
-| `sum`, `max`, `min` | x | `axes`, `axis` (kept, of size 1) |
+| `sum`; `max`, `min` | x | `axes`; `axis` (kept, of size 1) |
 | `transpose` | x | `permutation` |
 | `reshape` | x | |
 | `pad` | x | `padding`, `value` |
@@ -17,7 +17,7 @@
 | `tile` | x | `repeats` |
 | `gather_rows` | x, indices of its first axis of any shape | |
 | `greater`, `greater_equal`, `equal`, `select` | (a condition,) a, b | |
-| `logical_and`, `integer_add`, ... | conditions; int32 that are no codes | |
+| `logical_*`; `integer_add`, `integer_subtract` | conditions; int32 that are no codes | |
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |"""
 
 import math
