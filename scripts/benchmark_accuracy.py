@@ -69,7 +69,7 @@ PEERS: dict[str, Callable[[Case], list[Contender]]] = {
 TITLES = {
     STATIC: "int8 activations, calibrated ranges",
     DYNAMIC: "int8 weights and activations, dynamic ranges",
-    WEIGHTS4: "int4 weights in blocks of 32",
+    WEIGHTS4: "weights of 4 bits in blocks",
 }
 CASES = (
     Case(

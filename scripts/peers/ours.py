@@ -37,6 +37,8 @@ KINDS = {
     "int8-weight-only": WEIGHTS8,
     "int4-weight-only": WEIGHTS4,
     "int4-dynamic": WEIGHTS4,
+    "mxfp4-weight-only": WEIGHTS4,
+    "nvfp4-weight-only": WEIGHTS4,
     "int3-weight-only": FEWER,
     "int2-weight-only": FEWER,
 }
