@@ -219,7 +219,12 @@ def markdown(document: dict[str, Any], board: bool) -> str:
 
 def sections(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Rows by title."""
-    titles = {**TITLES, FLOAT: "float", WEIGHTS8: "int8 weights", FEWER: "weights in 2 or 3 bits"}
+    titles = {
+        **TITLES,
+        FLOAT: "float",
+        WEIGHTS8: "weights of 8 bits",
+        FEWER: "weights in 2 or 3 bits",
+    }
     found: dict[str, list[dict[str, Any]]] = {}
     for r in sorted(rows, key=lambda r: -r["cosine"]):
         found.setdefault(f"{r['case']}: {titles[r['kind']]}", []).append(r)
