@@ -1,6 +1,7 @@
 """Arguments and options that several commands share."""
 
 import re
+from ast import literal_eval
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +23,11 @@ def option(usage: str, help: str, complete: Completion | None = None) -> Any:
     words = usage.split(" ")
     flags = [word for word in words if word.startswith("-")]
     bounds = [word for word in words if re.fullmatch(r"[\d.]*\.\.[\d.e]*", word)]
-    least, most = [*map(_number, bounds[0].rsplit("..", 1))] if bounds else (None, None)
+    least, most = (literal_eval(end or "None") for end in (*bounds, "..")[0].rsplit("..", 1))
     metavar = " ".join(word for word in words if word not in (*flags, *bounds)) or None
     return typer.Option(
         *flags, metavar=metavar, help=help, min=least, max=most, autocompletion=complete
     )
-
-
-def _number(text: str) -> float | None:
-    return (int(text) if text.isdigit() else float(text)) if text else None
 
 
 # Options that several commands share, as a docstring tells those of one (`jq.cli.command`).

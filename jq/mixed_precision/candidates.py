@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.base.errors import UserError, known
+from jq.base.errors import UserError, check_type, known
 from jq.base.system.folders import data_names
 from jq.formats import Format, get_format
 from jq.passes.pipeline import flat_settings, load_pipeline
@@ -56,6 +56,7 @@ def usual(base: Settings, pipeline: str) -> list[Candidate]:
 
 def parse_candidate(text: str, base: Settings) -> Candidate:
     """One candidate, as the user writes it; `UserError` where it is none of the forms above."""
+    check_type("a candidate", text, str)
     if ":" in text:
         rule = parse_rule(text)
         return Candidate(rule.pattern, tuple(rule.override.items()))

@@ -86,11 +86,12 @@ def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
     if isinstance(value, jax.ShapeDtypeStruct):
         what = f"input {spec.name!r} is a shape (jax.ShapeDtypeStruct) without values"
         raise UserError(what, hint="give data: arrays of that shape")
-    if jnp.issubdtype(getattr(value, "dtype", np.void), jax.dtypes.prng_key):
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     try:
         array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, spec.dtype)
-    except (ValueError, TypeError, OverflowError) as error:
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         raise UserError(f"input {spec.name!r} is no array of {spec.dtype}: {error}") from error
     if _NARROWED.get(array.dtype.name) == spec.dtype:
         wide, array = array, array.astype(spec.dtype)

@@ -110,6 +110,7 @@ def _input_names(paths: list[Any], model: Model) -> list[str]:
 def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDtypeStruct:
     """Shape and type under which a leaf is traced, the way `jax.jit` would see it."""
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    dtype = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
     if isinstance(leaf, jax.Array) and leaf.is_deleted():
         hint = "give a copy of what is donated (jnp.copy)"
         raise UserError("the array was deleted, or donated to a function", op=name, hint=hint)

@@ -65,3 +65,32 @@ def test_a_refusal_is_a_value_error() -> None:
     """Python users catch it where an argument does not fit."""
     with pytest.raises(ValueError, match="unknown granularity"):
         jq.fake_quant(np.ones((2, 2), np.float32), granularity="per-row")
+
+
+class Tensor:
+    """What a tensor of torch has: an element type that NumPy does not know, and its refusal."""
+
+    def __init__(self, data, grad=False):
+        kind = type("dtype", (), {"__module__": "torch", "__repr__": lambda _: "torch.float32"})
+        self.data, self.grad, self.shape, self.dtype = data, grad, data.shape, kind()
+
+    def __array__(self, dtype=None, copy=None):
+        if self.grad:
+            raise RuntimeError("Use tensor.detach().numpy() instead.")
+        return self.data
+
+
+def test_tensors_of_torch_are_arrays():
+    w, x = np.eye(4, dtype=np.float32), np.arange(4, dtype=np.float32)
+    params, example = {"w": Tensor(w)}, (Tensor(x, grad=True),)
+    compiled = jq.compile(jq.Model(lambda p, x: x @ p["w"], params, example), "float", cache=False)
+    np.testing.assert_array_equal(compiled(Tensor(x)), x)
+    with pytest.raises(UserError, match=r"'arg0' is no array of float32: .*detach"):
+        compiled(*example)
+
+
+def test_the_order_of_bytes_may_be_another():
+    x = np.arange(4, dtype=">f4")
+    got = check_array(TensorSpec("x", (4,), "float32"), x)
+    assert got.dtype.isnative
+    np.testing.assert_array_equal(got, x)
