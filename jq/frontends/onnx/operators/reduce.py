@@ -48,7 +48,7 @@ def _extreme(function: Reduce, of_bools: Reduce, x: Any, **how: Any) -> Any:
     """The extreme of nothing, which changes no result: the type's least or greatest number."""
     if x.dtype == bool:
         return of_bools(x, **how)
-    nothing = {} if x.size else {"initial": limits_of(x.dtype)[function is jnp.min]}
+    nothing = {} if x.size else {"initial": limits_of(x.dtype)[int(function is jnp.min)]}
     return function(x, **nothing, **how)
 
 
