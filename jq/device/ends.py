@@ -67,7 +67,7 @@ class _Cut:
 
     def _quantized(self, x: Tensor, node: Node) -> Tensor:
         """The codes of a float tensor that is an input, or an input moved."""
-        key = x.name, _parameters(node.output)
+        key = x.name, str((node.output.dtype, node.output.scale, node.output.zero_point))
         if key in self.quantized:
             return self.quantized[key]
         codes = _as(x, node.output)
@@ -75,7 +75,7 @@ class _Cut:
             codes = replace(codes, name=f"{x.name} as {node.output.name}")
         if (maker := self.makers.get(x.name)) is None:
             given = self.inputs.setdefault(x.name, _as(x, self.chosen[x.name]))
-            if _parameters(given) == key[1]:
+            if str((given.dtype, given.scale, given.zero_point)) == key[1]:
                 codes = given
             else:
                 codes = replace(codes, name=f"{x.name} as {node.output.name}")
@@ -96,7 +96,9 @@ class _Cut:
             return self.codes[tensor.name]
         if tensor.dtype == "float32":
             maker = self.makers.get(tensor.name)
-            raise _float(maker) if maker else UserError("an output is a float input as it is")
+            what = "an input as it is" if tensor.data is None else "a constant"
+            error = UserError(f"an output is {what}, of floats", hint=FLOAT_ENDS)
+            raise _float(maker) if maker else error
         return tensor
 
 
@@ -176,10 +178,6 @@ def input_codes(network: Network, entries: int = 1 << 16) -> dict[str, Tensor]:
         if source.name not in found or rank > found[source.name][0]:
             found[source.name] = rank, replace(node.output, shape=source.shape)
     return {name: codes for name, (_, codes) in found.items()}
-
-
-def _parameters(tensor: Tensor) -> str:
-    return str((tensor.dtype, tensor.scale, tensor.zero_point))
 
 
 def _looked_up(given: Tensor, codes: Tensor, node: Node) -> Node:

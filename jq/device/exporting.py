@@ -153,6 +153,8 @@ def _marked(folder: Path, integer: Program) -> Program:
 
 
 def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Export:
+    if empty := [t.name for t in (*made.integer.inputs, *made.integer.outputs) if 0 in t.shape]:
+        raise UserError(f"{empty[0]} has no elements", hint="export the model with sizes above 0")
     whole, device = network(made.marked), made.device
     inner = cut(whole, device.table_entries) if ends == "int8" else whole
     inner = renamed(inner, output_names(inner, [spec.name for spec in made.integer.outputs]))
@@ -167,9 +169,8 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     found |= dict.fromkeys(("outputs", "same", "readers"))
     found["near_ties"] = getattr(form.writer, "near_ties", lambda _: {})(data)
     if verify:
-        counts = verified(made.integer, whole, inner, made.marked, form, data, made.data)
-        found["same"], found["outputs"] = next(iter(counts.values()))
-        found["readers"] = counts
+        found["readers"] = verified(made.integer, whole, inner, made.marked, form, data, made.data)
+        found["same"], found["outputs"] = next(iter(found["readers"].values()))
     with written_whole(path) as temporary:
         temporary.write_bytes(data)
     found["operators"] = dict(Counter(step.kind for step in steps).most_common())

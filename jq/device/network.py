@@ -3,7 +3,7 @@
 It is read from the markers of the `integer` level (`jq.ir.ops.integer_step`); the writers of other
 forms read nothing else. Codes have a scale and a zero point wherever they stand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,8 +127,7 @@ class _Reader:
         for spec, value in zip(program.inputs, inputs, strict=True):
             self.tensors[value] = Tensor(self._name(spec.name), spec.shape, dtype_of(value).name)
         computed, constants = self._parts(inputs)
-        arrays = evaluate_all(program, constants)
-        self.known = {v: np.asarray(array) for v, array in arrays.items()}
+        self.known = {v: np.asarray(a) for v, a in evaluate_all(program, constants).items()}
         for op in program.body.operations:
             if op.operation.name == "func.return":
                 returned = list(op.operation.operands)
@@ -139,16 +138,15 @@ class _Reader:
 
     def _parts(self, inputs: Sequence[ir.Value]) -> tuple[set[Op], list[ir.Value]]:
         """Ops that depend on an input, and values they read that do not, as a resize's matrix."""
-        depends, ops = set(inputs), dict[Op, None]()
-        made: dict[ir.Value, None] = {}
+        depends, ops, made = set(inputs), set[Op](), dict[ir.Value, None]()
         for op in self.program.body.operations:
             last, operands = op.operation.name == "func.return", list(op.operation.operands)
             if last or any(v in depends for v in operands):
                 depends.update(op.operation.results)
-                ops[op] = None
+                ops.add(op)
                 others = (v for v in operands if v not in depends)
                 made |= {v: None for v in others if evaluate(self.program, v) is None}
-        return set(ops), list(made)
+        return ops, list(made)
 
     def _name(self, wanted: str) -> str:
         """A name that no tensor has yet."""
@@ -170,9 +168,8 @@ class _Reader:
         if data is None:
             raise InternalError("an integer is computed from no input and is no constant")
         name = self.program.weight_name(value) or "constant"
-        tensor = Tensor(self._name(name), data.shape, data.dtype.name, data=data)
-        self.tensors[value] = tensor
-        return tensor
+        self.tensors[value] = Tensor(self._name(name), data.shape, data.dtype.name, data=data)
+        return self.tensors[value]
 
     def _node(self, op: Op) -> Node:
         if (step := match_integer(op)) is not None:
@@ -184,8 +181,11 @@ class _Reader:
         conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
         if not (kind in MOVES or floats or conditions) or len(op.operation.results) != 1:
             what = rounded_as(values[-1]) or f"{kind} of {dtype_of(values[0])}"
-            told = f"{what} has no form of its own"
-            raise UserError(told, op=blamed(op), hint="cut the model there")
+            hint = "cut the model there"
+            readers = [v.owner for v in _behind(op) if kind_of(v.owner) == "stablehlo.compare"]
+            if any(dtype_of(r.operands[0]) == dtype_of(values[0]) == np.int64 for r in readers):
+                what, hint = "a comparison of two tensors", "compare their difference with 0"
+            raise UserError(f"{what} has no form of its own", op=blamed(op), hint=hint)
         if floats:
             kind = "float"
         elif conditions:
@@ -194,12 +194,11 @@ class _Reader:
             kind = f"integer_{kind}"
         elif kind in ("reduce", "reduce_window"):
             kind = f"{kind}_{combines(op)}"
-        value = op.operation.results[0]
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
         moved = inputs[:1] if kind == "gather" else inputs
         scaled = next((t for t in moved if t.scale is not None), inputs[0])
-        codes = () if dtype_of(value) == np.bool_ else (scaled.scale, scaled.zero_point)
-        output = self._made(named(op), value, *codes)
+        codes = () if dtype_of(values[-1]) == np.bool_ else (scaled.scale, scaled.zero_point)
+        output = self._made(named(op), values[-1], *codes)
         name = blamed(op) if floats else named(op)
         return Node(kind, name, inputs, output, kind_of(op), attributes_of(op), source=op)
 
@@ -209,9 +208,8 @@ class _Reader:
             for o in step.operands
             for t in [self._tensor(o.codes)]
         )
-        scale = np.array([step.out.scale], np.float32)
-        zero = np.array([step.out.zero_point], np.int32)
-        output = self._made(f"{step.name} result", op.operation.results[0], scale, zero)
+        codes = np.array([step.out.scale], np.float32), np.array([step.out.zero_point], np.int32)
+        output = self._made(f"{step.name} result", op.operation.results[0], *codes)
         given = step.op, step.attributes, step.numbers, step.out
         return Node(step.kind, step.name, inputs, output, *given, op)
 
@@ -238,11 +236,14 @@ def named(op: Op) -> str:
     return string_attr(op, NAME) or string_attr(op, SCOPE) or kind_of(op).removeprefix("stablehlo.")
 
 
+def _behind(op: Op) -> Iterable[ir.Value]:
+    """The results of an op, and what is computed of them."""
+    return reached(op.results, lambda v: [y for u in users(v) for y in u.results], 1000)
+
+
 def blamed(op: Op) -> str:
     """The user's name of an op, or of the first with a name that reads what came of it."""
-    for value in reached(
-        op.operation.results, lambda v: [y for use in users(v) for y in use.operation.results], 1000
-    ):
+    for value in _behind(op):
         name = string_attr(value.owner, NAME) or string_attr(value.owner, SCOPE)
         if found := name or getattr(match_integer(value.owner), "name", ""):
             return found

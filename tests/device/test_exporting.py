@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,3 +132,19 @@ def test_an_input_that_is_quantized_in_two_ways(tmp_path: Path) -> None:
     assert found["same"] == found["outputs"] > 0
     assert found["inputs"][0]["dtype"] == "int16"
     assert found["operators"]["table"] == 1
+
+
+def test_outputs_that_no_input_reaches(tmp_path: Path) -> None:
+    """A constant of integers is written; of floats it has no codes, and nothing has none."""
+    sample = (np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8),)
+
+    def exported(f: Callable[..., object], *sample: np.ndarray) -> jq.Export:
+        model = jq.Model(f, {"w": np.eye(8, 4, dtype=np.float32)}, sample, calibration=[sample])
+        return jq.export(model, tmp_path / "m.tosa", verify=True)
+
+    found = exported(lambda p, x: (x @ p["w"], *[np.arange(4, dtype=np.int32)] * 2), *sample)
+    assert found["same"] == found["outputs"] == 5 * (8 + 4 + 4)
+    with pytest.raises(jq.UserError, match=r"a constant, of floats.*--ends float"):
+        exported(lambda p, x: (x @ p["w"], p["w"]), *sample)
+    with pytest.raises(jq.UserError, match="arg0 has no elements"):
+        exported(lambda p, x: x @ p["w"], sample[0][:0])

@@ -57,9 +57,7 @@ class Builder:
         if not known and step.kind not in ("quantize", "dequantize"):
             raise self.lacking(f"{step.kind.replace('_', ' ')} of {', '.join(sorted(types))}")
         if "scales" in step.numbers:
-            what = (
-                "sums and products of two tensors as ONNX Runtime rounds them have no TFLite form"
-            )
+            what = f"{step.kind} of two tensors as ONNX Runtime rounds it has no TFLite form"
             raise UserError(what, op=step.name, hint="give the target litert")
         write(step)
 

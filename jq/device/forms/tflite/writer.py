@@ -109,9 +109,8 @@ class Writer(Spelled):
     def _compared(self, kind: str, step: Simple) -> None:
         self.op(kind, [self._number(x) for x in step.inputs], step.output)
 
-    _greater = partialmethod(_compared, "GREATER")
+    _greater, _equal = partialmethod(_compared, "GREATER"), partialmethod(_compared, "EQUAL")
     _greater_equal = partialmethod(_compared, "GREATER_EQUAL")
-    _equal = partialmethod(_compared, "EQUAL")
 
     def _select(self, step: Simple) -> None:
         self.op("SELECT_V2", [step.inputs[0], *self.shared(step)[1:]], step.output)
@@ -136,8 +135,7 @@ class Writer(Spelled):
     def _max_pool(self, step: Simple) -> None:
         x, given = step.inputs[0], step.attributes
         x = self.padded(x, given["padding"], np.iinfo(x.dtype).min)
-        height, width = given["window"]
-        size = {"filter_height": height, "filter_width": width}
+        size = dict(zip(("filter_height", "filter_width"), given["window"], strict=True))
         self.op("MAX_POOL_2D", [x], step.output, **size, **strides(given))
 
     # Moves, and float ends

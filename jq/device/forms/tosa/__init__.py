@@ -50,6 +50,8 @@ def written(content: Content) -> Writer:
         writer.tensor(tensor.name, tensor.shape, tensor.dtype)
     for step in content.steps:
         writer.step(step)
+    for tensor in {t.name: t for t in content.outputs if t.data is not None}.values():
+        writer.stored(tensor.name, tensor.values)
     return writer
 
 

@@ -51,10 +51,13 @@ class Builder:
         array = array.reshape(array.shape if shape is None else shape)
         key = dtype, array.shape, array.tobytes()
         if key not in self.constants:
-            name = self.tensor(self.fresh(), array.shape, dtype, array.tobytes())
-            self.operators.append(_operator("CONST", {}, [], [name]))
-            self.constants[key] = name
+            self.constants[key] = self.stored(self.fresh(), array)
         return self.constants[key]
+
+    def stored(self, name: str, array: np.ndarray) -> str:
+        self.tensor(name, array.shape, array.dtype.name, array.tobytes())
+        self.operators.append(_operator("CONST", {}, [], [name]))
+        return name
 
     def shape(self, values: Sequence[int]) -> str:
         key = "shape", tuple(values)

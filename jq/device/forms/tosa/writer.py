@@ -44,9 +44,8 @@ class Writer(Builder):
             cut[i] = max(0, extra - high)
         if any(cut):
             size = [x.shape[0], x.shape[1] - cut[0], x.shape[2] - cut[1], x.shape[3]]
-            name = self.op(
-                "SLICE", [self.of(x), self.shape([0] * 4), self.shape(size)], (size, x.dtype)
-            )
+            operands = [self.of(x), self.shape([0] * 4), self.shape(size)]
+            name = self.op("SLICE", operands, (size, x.dtype))
             x = Tensor(name, tuple(size), x.dtype, x.scale, x.zero_point)
         return x, padding
 
@@ -150,9 +149,8 @@ class Writer(Builder):
     def _compared(self, kind: str, step: Simple) -> None:
         self.op(kind, [*map(self._number, step.inputs)], step.output)
 
-    _greater = partialmethod(_compared, "GREATER")
+    _greater, _equal = partialmethod(_compared, "GREATER"), partialmethod(_compared, "EQUAL")
     _greater_equal = partialmethod(_compared, "GREATER_EQUAL")
-    _equal = partialmethod(_compared, "EQUAL")
 
     def _select(self, step: Simple) -> None:
         if any(x.shape != step.output.shape for x in step.inputs):
