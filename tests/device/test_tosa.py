@@ -346,6 +346,24 @@ def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_said_of_slices_at_indices_is_written(tmp_path: Path) -> None:
+    params = {"w": normal(8, 4)}
+
+    def sliced(p: Any, x: Any) -> Any:
+        y = x @ p["w"]
+        return jax.lax.dynamic_slice_in_dim(y, jnp.argmax(y[0]), 2, 1)
+
+    def taken(p: Any, x: Any) -> Any:
+        y = x @ p["w"]
+        at = jnp.minimum(jnp.argmax(y[0]), 2)
+        return jnp.take(y, at + jnp.arange(2), 1, mode="clip")
+
+    with pytest.raises(jq.UserError, match="computed index.*jnp.take"):
+        exported(sliced, params, (4, 8), tmp_path, "npu-int8", settings={"recovery": False})
+    found = exported(taken, params, (4, 8), tmp_path, "npu-int8", settings={"recovery": False})
+    assert found["same"] == found["outputs"] > 0
+
+
 def test_a_resize_of_an_onnx_file_repeats_elements(tmp_path: Path) -> None:
     """To the nearest, by whole numbers: no element is chosen by an index."""
     onnx = pytest.importorskip("onnx")

@@ -163,7 +163,8 @@ class _Builder(Windows):
     def _places(self, node: Node, x: Tensor, *starts: Tensor, made: Tensor) -> list[int]:
         """The first element of a part, which lies within the tensor."""
         if any(s.data is None for s in starts):
-            raise UserError("a slice at a computed index has no form here", op=node.name)
+            hint = "read with jnp.take(x, i + jnp.arange(n), axis, mode='clip'), or cut there"
+            raise UserError("a slice at a computed index has no form here", op=node.name, hint=hint)
         rooms = (n - m for n, m in zip(x.shape, made.shape, strict=True))
         return [min(max(int(s.values), 0), n) for s, n in zip(starts, rooms, strict=True)]
 
