@@ -33,8 +33,7 @@ _ACTIVATIONS = {"swish": "silu", "gelu_python": "gelu", **dict.fromkeys(_TANH, "
 def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     """The model in a folder: what it is, and its parameters over the mapped files; `UserError` for
     what is damaged, and for an architecture, tensor, shape or choice that is not known."""
-    folder = Path(folder)
-    reader = _reader(folder)
+    reader = _reader(folder := Path(folder))
     config, known = reader.config(), reader.known
     files = {n: t for n, t in read_folder(folder).items() if not _UNREAD.fullmatch(n)}
     files = reader.without_mtp(files, config)
@@ -56,6 +55,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
     off = "|".join(of for n, of in SWITCHED.items() if not known.on(n, reader.values))
+    off += "|mlp/norm/.*" * (config.parallel and not config.get("two_norms"))
     tree = parameter_tree(config, reader.form, tensors, str(folder), off)
     if tied is False and "head" not in tree and not any(n.startswith(text.NAKED) for n in files):
         raise reader.wrong("tie_word_embeddings is false, and there is no head in the files")
@@ -122,9 +122,8 @@ class _Reader(Reader):
             found = replace(found, own=(*found.own, ("normed_heads", True)))
         for key, possible in self.known.only.items():
             value, alone = self.values.get(key), self.values.get("n_group") == 1
-            if key == "topk_method" and alone:  # all methods choose from one group alike
-                continue
-            if value is not None and value not in possible:
+            alone = alone and key == "topk_method"  # all choose from one group alike
+            if not alone and value is not None and value not in possible:
                 raise self.wrong(f"{key} is {value!r:.40}, which is not supported")
         return replace(found, activation=self._activation())
 

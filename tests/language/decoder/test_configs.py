@@ -451,3 +451,14 @@ def test_a_part_of_a_head_of_models_with_experts(tmp_path, kind, pairs):
     given = {"num_experts_per_tok": 1, "partial_rotary_factor": 0.5}
     ((_, rope),) = config_of(tmp_path, kind, given).ropes
     assert len(rope.frequencies) == pairs
+
+
+def test_the_norm_between_blocks_side_by_side_is_not_read(tmp_path):
+    folder = write_folder("stablelm", tmp_path / "m")
+    values = {**CASES["stablelm"]["config"], "use_parallel_residual": True}
+    (folder / "config.json").write_text(json.dumps(values))
+    assert "norm" not in load_decoder(folder).params["layers"]["0"]["mlp"]
+
+
+def test_shares_of_minimax_have_no_factor(tmp_path):
+    assert config_of(tmp_path, "minimax_m2", {"routed_scaling_factor": 3.0}).get("share_scale") == 1

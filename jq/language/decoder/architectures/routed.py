@@ -57,6 +57,7 @@ _DOTS.like(
     experts=("num_local_experts", "num_experts"),
     names=names.ALL.but(_BIAS),
     own={"norms_of_all_heads": True},
+    keys={"share_scale": Key(lambda get: 1.0, "expert_weights_scale", 1.0)},
     switches={"norms": base.ALWAYS},
     defaults={"rotary_dim": 0, "partial_rotary_factor": 1.0},
 )
