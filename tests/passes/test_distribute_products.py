@@ -102,3 +102,26 @@ def test_zeros_that_are_multiplied_by_what_may_be_infinite_stay():
     damaged = x.copy()
     damaged[0, 0] = np.inf
     assert np.isnan(np.asarray(evaluated(program, damaged)[0])).all()
+
+
+OF_NOTHING = {
+    "scaled": lambda x, p: jnp.einsum("bk,k->bk", x, p["rows"]) @ p["w"],
+    "outer": lambda x, p: jnp.einsum("bk,n->nbk", x, p["columns"]),
+    "turned": lambda x, p: jnp.einsum("bk,kr->rkb", x, p["a"]),
+    "of two activations": lambda x, p: jnp.einsum("bk,bk->kb", x, jnp.tanh(x)),
+    "in bfloat16": lambda x, p: jnp.einsum(
+        *("bk,k->bk", x.astype("bfloat16"), p["rows"].astype("bfloat16")),
+        preferred_element_type=jnp.float32,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_NOTHING)
+def test_a_product_that_sums_nothing_is_one_of_elements(name):
+    """As a matrix, each element of the vector had a scale of its own."""
+    model = jq.Model(lambda p, x: OF_NOTHING[name](x, p), PLAIN, (X,))
+    program = jq.rewrite(model, pipeline="float")["float"]
+    got, want = evaluated(program, X)[0], OF_NOTHING[name](X, PLAIN)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    planned = jq.rewrite(model, pipeline="int8-dynamic")["qdq"]
+    assert set(planned.encodings) == ({"w"} if name == "scaled" else set())

@@ -2,6 +2,7 @@
 
     dot_general %x, (multiply %w, %c)      ->  multiply (dot_general %x, %w), %c    (and negate)
     dot_general %x, (add %w, (%a @ %b))    ->  add (dot_general %x, %w), (%x @ %a) @ %b
+    dot_general %x, %y that sums nothing   ->  multiply %x, %y, both spread over the result
 
 so that %w stays as it is stored: the sum would be a float weight, quantized anew. A factor of each
 index that is summed over goes to %x. A low-rank update (LoRA) costs two small products. What is
@@ -41,6 +42,11 @@ class DistributeProducts(Rewrite):
         rule = rule_of(op)
         if not isinstance(rule, Contraction) or len(rule.roles(op)) != 2:
             return None
+        dims = Dims.match(op)
+        if dims and not dims.contract and not any(_has_stored(program, v) for v in op.operands):
+            over = [dims.spread(side, *map(shape_of, op.operands)) for side in range(2)]
+            x, y = (OPS.convert(v, dtype_of(op.results[0])) for v in op.operands)
+            return [OPS.mul(over[0](x), over[1](y))]
         for role in rule.roles(op):
             value = op.operands[role.index]
             if _kind(_untransposed(value)) in TERMS and _has_stored(program, value):
@@ -51,8 +57,7 @@ class DistributeProducts(Rewrite):
 
 
 def _kind(value: ir.Value) -> str:
-    op = maker(value)
-    return str(op.operation.name) if op else ""
+    return str(op.operation.name) if (op := maker(value)) else ""
 
 
 def _untransposed(value: ir.Value) -> ir.Value:
@@ -149,8 +154,7 @@ class _Product:
     def _is_zero(self, value: ir.Value) -> bool:
         """True of constants and weights that are zeros, and of their products with finite ones, as
         an update that is not trained yet."""
-        inner = maker(value)
-        parts = inner.operands if inner and Dims.match(inner) else [value]
+        parts = inner.operands if (inner := maker(value)) and Dims.match(inner) else [value]
         plain = [constant_of(self.program, v) for v in parts if not _has_stored(self.program, v)]
         known = [array for array in plain if array is not None and np.isfinite(array).all()]
         return len(known) == len(plain) and not all(array.any() for array in known)
@@ -161,28 +165,24 @@ class _Product:
         target = self.rule.result_axes(self.op, self.index)
         if set(axes) <= set(target):
             result = self.of(value)
-            order = sorted(axes, key=lambda a: target[a])
-            return OPS.mul(result, self._spread(factor, order, [target[a] for a in order], result))
+            return OPS.mul(result, self._spread(factor, axes, target, result))
         if isinstance(self.rule, DotGeneral):
             pairs = {p[self.index]: p[1 - self.index] for p in Dims.of(self.op).contract}
             if set(axes) <= set(pairs):
                 other = 1 - self.index
                 x = self.op.operands[other]
-                order = sorted(axes, key=lambda a: pairs[a])
-                spread = self._spread(factor, order, [pairs[a] for a in order], x)
-                self.op.operands[other] = OPS.mul(x, spread)
+                self.op.operands[other] = OPS.mul(x, self._spread(factor, axes, pairs, x))
                 found = self.of(value)
                 self.op.operands[other] = x
                 return found
         return None
 
-    def _spread(
-        self, factor: np.ndarray, order: list[int], target: list[int], like_: ir.Value
-    ) -> ir.Value:
-        vector = factor.transpose([*order, *(a for a in range(factor.ndim) if a not in order)])
-        vector = vector.reshape([factor.shape[a] for a in order]).astype(np.float32)
+    def _spread(self, factor: np.ndarray, axes: list[int], to: dict[int, int], x: Any) -> ir.Value:
+        """The factor of some axes over the shape of `x`, whose axes are given for each of them."""
+        order = sorted(axes, key=to.__getitem__)
+        vector = factor.squeeze().transpose([axes.index(a) for a in order]).astype(np.float32)
         value = constant_or_weight(self.program, vector, f"{op_name(self.op)}:factor")
-        return OPS.broadcast(OPS.convert(value, dtype_of(like_)), shape_of(like_), target)
+        return OPS.broadcast(OPS.convert(value, dtype_of(x)), shape_of(x), [to[a] for a in order])
 
     def _low_rank(self, inner: Any) -> ir.Value | None:
         """`x @ (a @ b)` as `(x @ a) @ b`, where `a` has all the axes that are summed over."""
