@@ -56,10 +56,10 @@ def moved(p: Any, x: jax.Array) -> jax.Array:
 
 def falling(p: Any, x: jax.Array) -> jax.Array:
     """Means of windows in front of a sigmoid, which takes them with the other sign: the factor of
-    their rescale is negative."""
+    their rescale is negative. Those of two channels are 0, as the sines of a first position."""
     x = jax.nn.sigmoid(convolved(x, p["first"], 1, "SAME"))
     x = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2, 2, 1), (1, 1, 1, 1), "SAME") / 4
-    return jax.nn.sigmoid(x)
+    return jax.nn.sigmoid(x * jnp.float32([1, 0.5, 0, -1] * 2))
 
 
 def model(apply: Apply) -> jq.Model:

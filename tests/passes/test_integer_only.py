@@ -398,6 +398,22 @@ def test_a_bias_that_fills_the_accumulator_is_added_behind():
     assert np.abs(got - want).max() < 1500 / 65535  # a step of the int16 output
 
 
+def test_of_a_factor_of_0_the_bias_is_left():
+    """Rotary positions: the sine of the first one is 0."""
+    angles = np.arange(5, dtype=np.float32)[:, None] * np.float32([1, 0.3])
+    factors = np.sin(angles), np.cos(angles)
+    w = np.eye(2, dtype=np.float32)
+
+    def fn(p, x):
+        a, b = ((x @ p) * factor for factor in factors)
+        return a - b, a + b, a + np.float32([0.5, -0.25])
+
+    x = RNG.uniform(-1, 1, (5, 2)).astype(np.float32)
+    levels = lowered(jq.Model(fn, w, (x,), calibration=[(x,)]))
+    for got, want in zip(evaluated(levels["integer"], x), fn(w, x), strict=True):
+        assert np.abs(got - want).max() < 0.03  # three roundings to 8 bits of at most 2
+
+
 def test_a_bias_that_is_too_large_altogether_is_refused():
     params = {"w": np.ones((8, 1), np.float32), "b": np.full(1, 1e9, np.float32)}
     x = np.linspace(-1, 1, 8, dtype=np.float32)[None]

@@ -86,7 +86,7 @@ def _scaling_of(
     real = affine.c * total.factor  # of one step of the sum
     if device.factors == "scales":
         real = _of_scales(program, total.step, real)
-    if not np.isfinite(real).all() or (real == 0).any():
+    if not np.isfinite(real).all():
         return None
     if kernel:
         rounding, factor = kernel
@@ -102,6 +102,7 @@ def _scaling_of(
     return _Scaling(real, factor, device.rescaling, known)
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # of a factor that is 0, b alone is left
 def _scaled(
     program: Program,
     total: values.Sum,
@@ -113,7 +114,7 @@ def _scaled(
 ) -> ir.Value | None:
     """A sum's codes, its bias in the accumulator if that holds it; None where it would wrap."""
     x, factor, wide = total.value, scaling.factor, dtype_of(total.value) == np.int64
-    bias, behind = np.rint(affine.b / scaling.real), np.zeros(())
+    bias, behind = np.rint(np.where(affine.b, affine.b / scaling.real, 0)), np.zeros(())
     fits = wide or np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     largest = total.bound + np.abs(bias)
     if wide and np.max(largest * np.abs(factor)) > INT32.max:

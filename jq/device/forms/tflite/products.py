@@ -26,12 +26,14 @@ class Products(Builder):
 
     def weights(self, step: Simple, x: Tensor, w: Tensor, channels: int) -> list[Tensor]:
         """A filter and its bias, with the scales that give the step's mantissas. Scales are
-        positive: of a negative factor the codes change sign, where XNNPACK would not take it."""
+        positive, as XNNPACK takes them: a negative factor changes the codes' sign, 0 makes them 0.
+        """
         if w.zero_point is not None and w.zero_point.any():
             raise self.lacking("a weight with a zero point")
         bias, factor = (np.broadcast_to(step.numbers[k], channels) for k in ("bias", "factor"))
-        sign = np.where(factor < 0, -1, 1)
-        numbers = {"bias": bias * sign, "factor": factor * sign}
+        sign = np.sign(factor).astype(np.int64)
+        largest = np.abs(factor).max() or 1.0
+        numbers = {"bias": bias * sign, "factor": np.where(sign, factor * sign, largest)}
         scale = self.weight_scale(replace(step, numbers=step.numbers | numbers), x, w.scale)
         name = self.new(w.name)
         self.axes[name] = axis = 3 if step.kind == "depthwise" else 0
@@ -82,16 +84,13 @@ class Products(Builder):
         """Every window, then what is cut off."""
         x, w = step.inputs
         stride, cut = step.attributes["stride"], step.attributes["out_padding"]
-        sizes = [
-            (n - 1) * s + k for n, s, k in zip(x.shape[1:3], stride, w.shape[1:3], strict=True)
-        ]
+        spans = zip(x.shape[1:3], stride, w.shape[1:3], strict=True)
+        sizes = [(n - 1) * s + k for n, s, k in spans]
         whole = self.fresh(step.output, (x.shape[0], *sizes, w.shape[0]))
         weights = self.weights(step, x, w, w.shape[0])
         made = replace(step, output=whole if np.any(cut) else step.output)
-        shape = self.constant(made.output.shape)
-        self.finish(
-            made, "TRANSPOSE_CONV", [shape, weights[0], x, weights[1]], **strides(step.attributes)
-        )
+        operands = [self.constant(made.output.shape), weights[0], x, weights[1]]
+        self.finish(made, "TRANSPOSE_CONV", operands, **strides(step.attributes))
         if np.any(cut):
             start = [0, -cut[0][0], -cut[1][0], 0]
             self.slice(self.known[whole.name], start, step.output)
