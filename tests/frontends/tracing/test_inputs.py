@@ -68,7 +68,7 @@ def test_a_refusal_is_a_value_error() -> None:
 
 
 class Tensor:
-    """What a tensor of torch has: an element type that NumPy does not know, and its refusal."""
+    """Like a tensor of torch: an element type that NumPy does not know, and its refusal."""
 
     def __init__(self, data, grad=False):
         kind = type("dtype", (), {"__module__": "torch", "__repr__": lambda _: "torch.float32"})
