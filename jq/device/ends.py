@@ -3,6 +3,7 @@ off, and inputs and outputs are codes with their scales."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ class _Cut:
 
     def _quantized(self, x: Tensor, node: Node) -> Tensor:
         """The codes of a float tensor that is an input, or an input moved."""
-        key = x.name, str((node.output.dtype, node.output.scale, node.output.zero_point))
+        parameters = attrgetter("dtype", "scale", "zero_point")
+        key = x.name, str(parameters(node.output))
         if key in self.quantized:
             return self.quantized[key]
         codes = _as(x, node.output)
@@ -75,7 +77,7 @@ class _Cut:
             codes = replace(codes, name=f"{x.name} as {node.output.name}")
         if (maker := self.makers.get(x.name)) is None:
             given = self.inputs.setdefault(x.name, _as(x, self.chosen[x.name]))
-            if str((given.dtype, given.scale, given.zero_point)) == key[1]:
+            if str(parameters(given)) == key[1]:
                 codes = given
             else:
                 codes = replace(codes, name=f"{x.name} as {node.output.name}")
@@ -95,10 +97,10 @@ class _Cut:
         if tensor.name in self.codes:
             return self.codes[tensor.name]
         if tensor.dtype == "float32":
-            maker = self.makers.get(tensor.name)
+            if maker := self.makers.get(tensor.name):
+                raise _float(maker)
             what = "an input as it is" if tensor.data is None else "a constant"
-            error = UserError(f"an output is {what}, of floats", hint=FLOAT_ENDS)
-            raise _float(maker) if maker else error
+            raise UserError(f"an output is {what}, of floats", hint=FLOAT_ENDS)
         return tensor
 
 

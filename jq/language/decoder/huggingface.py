@@ -54,9 +54,10 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     if (tied := reader.value("tie_word_embeddings")) and not apart:
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
-    off = "|".join(of for n, of in SWITCHED.items() if not known.on(n, reader.values))
-    off += "|mlp/norm/.*" * (config.parallel and not config.get("two_norms"))
-    tree = parameter_tree(config, reader.form, tensors, str(folder), off)
+    off = [of for n, of in SWITCHED.items() if not known.on(n, reader.values)]
+    if config.parallel and not config.get("two_norms"):
+        off.append("mlp/norm/.*")
+    tree = parameter_tree(config, reader.form, tensors, str(folder), "|".join(off))
     if tied is False and "head" not in tree and not any(n.startswith(text.NAKED) for n in files):
         raise reader.wrong("tie_word_embeddings is false, and there is no head in the files")
     if known.scales:

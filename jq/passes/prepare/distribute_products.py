@@ -7,6 +7,7 @@
 so that %w stays as it is stored: the sum would be a float weight, quantized anew. A factor of each
 index that is summed over goes to %x. A low-rank update (LoRA) costs two small products. What is
 transposed after such a sum or product is transposed before it. A sum of more than 16 terms stays.
+As a matrix product, what sums nothing would have weights with a scale for every element.
 """
 
 from dataclasses import dataclass
@@ -39,8 +40,7 @@ LONGEST = 64  # ops between a product and a term
 
 class DistributeProducts(Rewrite):
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
-        rule = rule_of(op)
-        if not isinstance(rule, Contraction) or len(rule.roles(op)) != 2:
+        if not isinstance(rule := rule_of(op), Contraction) or len(rule.roles(op)) != 2:
             return None
         dims = Dims.match(op)
         if dims and not dims.contract and not any(_has_stored(program, v) for v in op.operands):
@@ -71,8 +71,7 @@ def _has_stored(program: Program, value: ir.Value) -> Steps[bool]:
     """True if a stored weight is among the terms."""
     if marker := match(value, DEQUANTIZE):
         return is_stored(program, marker)
-    op = maker(value)
-    if op is None:
+    if (op := maker(value)) is None:
         return False
     operands = list(op.operands)
     if _kind(value) in TERMS:
@@ -138,8 +137,7 @@ class _Product:
             by = constant_of(self.program, operands[1])
             if by is not None and by.all() and (found := self._scaled(operands[0], 1 / by)):
                 return found
-        inner = maker(value)
-        if inner and Dims.match(inner) and (found := self._low_rank(inner)) is not None:
+        if (inner := maker(value)) and Dims.match(inner) and (found := self._low_rank(inner)):
             return found
         operands, result = list(self.op.operands), self.op.results[0]
         operands[self.index] = value

@@ -26,8 +26,7 @@ class Products(Builder):
 
     def weights(self, step: Simple, x: Tensor, w: Tensor, channels: int) -> list[Tensor]:
         """A filter and its bias, with the scales that give the step's mantissas. Scales are
-        positive, as XNNPACK takes them: a negative factor changes the codes' sign, 0 makes them 0.
-        """
+        positive, as XNNPACK takes them: codes take the factor's sign, and are 0 where it is 0."""
         if w.zero_point is not None and w.zero_point.any():
             raise self.lacking("a weight with a zero point")
         bias, factor = (np.broadcast_to(step.numbers[k], channels) for k in ("bias", "factor"))
