@@ -20,6 +20,7 @@ from jq.passes.base import PassContext, Report, unheard
 from jq.passes.pipeline import Pipeline, for_target, make_plan, prepare, without_ranges
 from jq.planning.calibration.ranges import Ranges, assumed
 from jq.planning.decisions import QuantPlan
+from jq.planning.moments.collect import MomentsCache
 from jq.target.target import Target, is_ours
 
 ONE_RECOVERY = "weights are the same at all sizes: what recovers accuracy with data was left out"
@@ -71,6 +72,8 @@ class Job:
     def context(self, plan: QuantPlan, report: Report = unheard) -> PassContext:
         """The context of the passes after planning."""
         cx = replace(self.prepared, plan=plan, settings=self.pipeline.settings, report=report)
+        if cx.settings.minutes and cx.moments is None:  # GPTAQ asks what GPTQ did
+            cx = replace(cx, moments=MomentsCache())
         return replace(cx, target=self.target, data=self.data)
 
 

@@ -169,8 +169,7 @@ class Gptq(Recovery):
         every, chosen, known = list(wanted.values()), self.batches_of(task), task.cx.moments
 
         def find() -> Mapping[str, Moments]:
-            data = task.cx.data or ()
-            return output_grams(task.program, data, every, chosen) if every else {}
+            return output_grams(task.program, task.cx.data or (), every, chosen) if every else {}
 
         asked = f"{every} outputs {chosen}"
         seen = known.of(task.program, asked, task.cx.gains, find) if known is not None else find()
@@ -193,7 +192,7 @@ class Gptq(Recovery):
 
         if known is None:
             return solved()
-        how = f"{self!r} {name} {matrix} {enc}"
+        how = f"{self.damping} {self.passes} {self.rounds} {name} {matrix} {enc}"
         given = {"weight": weight, "gram": gram} | ({} if outputs is None else {"outputs": outputs})
         return known.solved(how, given, solved)
 

@@ -96,8 +96,7 @@ class Learn(Recovery):
                 self.skip(program, "no weight is stored in codes of less than 8 bits")
             return False
         try:
-            run = _Run(self, program, cx)
-            state = run.until(60 * cx.settings.minutes)
+            state = _Run(self, program, cx).until(60 * cx.settings.minutes)
         except Unsupported as reason:
             self.skip(program, str(reason))
             return False
@@ -165,10 +164,9 @@ class _Run:
 
     def _begin(self) -> State:
         """The state of an earlier run, or that of the codes that were chosen, or of GPTAQ's."""
-        found = self.cx.results.get(self.key) if self.cx.results is not None else None
-        if found is not None:
+        store, count = self.cx.results, len(self.units)
+        if store is not None and (found := store.get(self.key)) is not None:
             return State.of(found)
-        start, count = time.monotonic(), len(self.units)
         state = State(self.first, self._error(self.first), [self.how.rate] * count, [0] * count)
         state.curve.append((0.0, state.error))
         if self.cx.settings.recovery is True:
@@ -178,8 +176,7 @@ class _Run:
             parts = self.first | {n: p for n, p in copy.chosen.items() if n in self.first}
             if (error := self._error(parts)) < state.error:
                 state.parts, state.error = parts, error
-            state.seconds = time.monotonic() - start
-            state.curve.append((state.seconds, state.error))
+            state.curve.append((0.0, state.error))
         return state
 
     def _unit(self, state: State, unit: int) -> None:

@@ -1,8 +1,9 @@
 """Learned codes: what regions compute, that codes are found back, and that a run can be resumed."""
 
 import logging
+import pkgutil
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from jq.artifact.store import Cache
+from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
 from jq.ir.autodiff.regions import regions, whole
@@ -223,6 +226,32 @@ def test_it_starts_from_gptaq_where_that_is_closer_on_held_out_data(monkeypatch)
     assert [e for _, e in learn._Run(Learn(), program, cx).until(0).curve] == [gptq, gptq]
     named = replace(cx, settings=cx.settings.model_copy(update={"recovery": ("gptq",)}))
     assert len(learn._Run(Learn(), program, named).until(0).curve) == 1
+
+
+def test_moments_that_gptq_took_are_not_taken_again(monkeypatch):
+    """Gradients of the calibration data take longer than all rounding; the codes are the same."""
+    seen = []
+    for name in ("output_grams", "inputs.collect"):
+        home, _, function = f"jq.passes.recovery.gptq.{name}".rpartition(".")
+        made = getattr(pkgutil.resolve_name(home), function)
+        spied = partial(lambda made, *args, **how: seen.append(made) or made(*args, **how), made)
+        monkeypatch.setattr(f"{home}.{function}", spied)
+    rows = [np.tanh(normal(64, 32)) for _ in range(4)]
+    params, data = {k: normal(32, 32) for k in "ab"}, [(x,) for x in rows]
+    model = Model(lambda p, x: jnp.tanh(x @ p["a"]) @ p["b"], params, data[0], calibration=data)
+    request = Request("int3-weight-only", settings={"min_elements": 1}, minutes=1e-9)
+    job = prepare_job(model, request)
+    context, found = job.context(job.plan(None)), []
+    assert context.moments is not None
+    for cx in (context, replace(context, moments=None)):
+        program = job.program.clone()
+        seen.clear()
+        Gptq().run(program, cx)
+        assert len(seen) == 2
+        Learn().run(program, cx)
+        found.append(program.chosen)
+        assert len(seen) == (2 if cx.moments else 4)
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 def test_without_minutes_it_does_not_run_and_says_where_there_is_nothing(caplog):
