@@ -175,20 +175,14 @@ def compare(
     where = as_workers(workers)
     model = check_metrics(model, metric, labels)
     check_files(data, calibration)
+    asked: dict[str, Any] = {"settings": settings, "rules": rules, "iree_flags": iree_flags}
+    asked["allow_dynamic"] = allow_dynamic
+    if compiled is None:
+        Request(pipeline, target, calibration=calibration, **asked).check()
     source = trace(model)
     given = evaluation_of(source, data, labels, metric)  # mistakes are told before the long part
     if compiled is None:
-        compiled = compile(
-            source,
-            pipeline,
-            target,
-            calibration,
-            settings=settings,
-            rules=rules,
-            iree_flags=iree_flags,
-            allow_dynamic=allow_dynamic,
-            progress=progress,
-        )
+        compiled = compile(source, pipeline, target, calibration, **asked, progress=progress)
     compiled = load(compiled) if isinstance(compiled, str | Path) else compiled
     inside = layers_of(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
     found = compare_compiled(given, compiled, progress, inside, where)

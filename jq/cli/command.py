@@ -114,7 +114,7 @@ def _require_for(
     for name, parameter in signature.parameters.items():
         wrong = name not in both + alone if its_own else name in alone
         if wrong and _is_given(parameter, given) and name != "artifacts":
-            flag = _flag(parameter) if given[name] else f"--no-{name}"
+            flag = f"--no-{name}" if given[name] is False else _flag(parameter)
             words = "is not for" if its_own else "is for"
             raise UserError(f"{flag} {words} language models", hint=hint)
 
@@ -135,7 +135,7 @@ def _require_others(
 def _is_given(parameter: inspect.Parameter, given: Mapping[str, Any]) -> bool:
     """True for an option with another value than its default, `--no-...` among them."""
     known = given.get(parameter.name) if parameter.default is not parameter.empty else None
-    return bool(known or known is False) and known != parameter.default
+    return known not in (None, []) and known != parameter.default
 
 
 def _flag(parameter: inspect.Parameter) -> str:

@@ -87,9 +87,4 @@ def search(
 
 def split(texts: list[str] | tuple[str, ...]) -> list[str]:
     """Names separated by commas; a candidate with settings stands alone."""
-    return [
-        name.strip()
-        for text in texts
-        for name in ([text] if ":" in text else text.split(","))
-        if name.strip()
-    ]
+    return [name.strip() for text in texts for name in ([text] if ":" in text else text.split(","))]

@@ -46,10 +46,12 @@ HOST_FLAGS: tuple[str, ...] = (
 # where it has become IREE's own ops, by `dump.all_valid`, and after every pass where this, or the
 # compile, has failed.
 UNCHECKED = "--verify=false"
-# IREE 3.13 may evaluate what is computed from constants in a wrong order, and says so: it is then
-# computed by the program itself, once when it is loaded.
-UNORDERED = "jit global source initialization order invalid"
-NOT_EVALUATED = "--iree-opt-const-eval=false"
+# What IREE 3.13 says where it fails at what is computed from constants, and the flag that helps:
+# the program itself computes it, once when it is loaded, or in every call.
+RETRIED = {
+    "jit global source initialization order invalid": "--iree-opt-const-eval=false",
+    "maximum iteration count exceeded": "--iree-opt-const-expr-hoisting=false",
+}
 # glibc: the compiler's heap in large pages, a twentieth of its time. The user's own comes first.
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # The compiler's own temporary files, which it names to its linker through a shell without quoting:
@@ -103,9 +105,10 @@ def compile_module(
         start = time.perf_counter()
         quick = [UNCHECKED] if keep_dump else []
         code, log = _run([*command, *quick], work, timeout)
-        if code and UNORDERED in log:
-            command.append(NOT_EVALUATED)
-            code, log = _run([*command, *quick], work, timeout)
+        for said, flag in RETRIED.items():
+            if code and said in log:
+                command.append(flag)
+                code, log = _run([*command, *quick], work, timeout)
         failed = code is not None and code != 0
         if quick and (failed or (code == 0 and not all_valid(work / "dump"))):
             code, log = _run(command, work, timeout)  # what is wrong is said best where it went so
@@ -183,6 +186,9 @@ def _failure(
         )
     if unknown := _unknown_flag(log):
         return unknown
+    if machine := re.search(r"createTargetMachine\((.*)\) failed", log):
+        hint = "give LLVM's name of one, as riscv64-unknown-linux-gnu"
+        return UserError(f"the compiler knows no processor {machine[1]!r}", hint=hint)
     if "no HAL devices defined" in log:
         flag = "--iree-hal-target-device=local"
         return UserError("the target's flags name no device", hint=f"flags = [{flag!r}, ...]")

@@ -402,6 +402,8 @@ def test_bench(artifact: Path, capsys: Captured) -> None:
         (("quantize", "nowhere", "out", "--type", "q4_k", "--pieces", "2"), "without --importance"),
         (("perplexity", "nowhere", "text", "--limit", "-4"), "greater than or equal to 2"),
         (("search", "{source}:model", "--budget", "size<=0.3", "--cost", ""), "unknown cost ''"),
+        (("search", "{source}:model", "--budget=size<=0.3", "--candidates=float,"), "''"),
+        (("compare", "{source}:model", "--window", "0"), "--window is for language models"),
         (("search", "{source}:model", "--budget", "size<=0.3", "--dask", ""), "no workers are ''"),
         (("inspect", "{source}"), "own_model.py"),
         (("inspect", "nowhere"), "nowhere"),
@@ -445,6 +447,14 @@ def test_what_is_given_is_refused_before_long_work(
     assert "--format is of a ranking" in refused(
         capsys, "compare", model, str(artifact), "--format=csv"
     )
+    for place in ("api.compiling", "reporting.report.facts", "reporting.measuring.ranking"):
+        monkeypatch.setattr(f"jq.{place}.trace", pytest.fail)
+    for wrong in (("-p", "int9"), ("--rule", "a: weights.format=int9"), ("--set", "int9=1")):
+        assert "int9" in refused(capsys, "compare", model, *wrong)
+    absent = ("--inputs", "absent.npz")
+    for command in (("report", model, str(artifact), "-o", page), ("compare", model, "--bench")):
+        more = (str(artifact),) if "--bench" in command else ()
+        assert "no such file [absent.npz]" in refused(capsys, *command, *more, *absent)
 
 
 def test_options_that_an_artifact_has_no_use_for(

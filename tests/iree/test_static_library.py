@@ -12,6 +12,8 @@ import pytest
 from iree.compiler.tools.binaries import find_tool
 
 import jq
+from jq.base.errors import UserError
+from jq.iree.static_library import compile_static
 
 MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}  # ELF's e_machine
 GLOBAL, UNDEFINED = 1, 0
@@ -66,3 +68,8 @@ def test_objects(integer: Path, tmp_path: Path, machine: str) -> None:
     assert set(found) - set(made) <= {"roundf", "rintf", "roundevenf", "fmaf"}
     assert made[0] in (tmp_path / "library.h").read_text()
     assert re.search(r"iree_status_t \w+_create\(", (tmp_path / "module.c").read_text())
+
+
+def test_a_processor_that_llvm_does_not_know(integer: Path) -> None:
+    with pytest.raises(UserError, match="knows no processor 'foo'"):
+        compile_static(integer.read_bytes(), "foo")

@@ -485,3 +485,27 @@ def test_rounds_of_a_generator_in_a_loop_of_unknown_length(monkeypatch):
     monkeypatch.setattr("jq.passes.iree_mends.shields.loops.UnrollRounds.run", lambda *_: False)
     key = np.uint32([0, 1])
     jq.compile(jq.Model(lambda _, k: jax.random.poisson(k, 2.0, (3,)), {}, (key,)), "float")
+
+
+def _beside_a_constant() -> None:
+    rows = np.arange(224, dtype=np.float32).reshape(7, 32) / 64
+    weight = np.eye(32, k=1, dtype=np.float32)
+
+    def made(weight, x):
+        looped = jax.lax.map(lambda r: r @ weight, rows[:6].reshape(2, 3, 32))
+        return jnp.concatenate([looped.reshape(6, 32), rows[6:]]) + x
+
+    compiled = jq.compile(jq.Model(made, weight, (np.float32(0),)), "float", cache=False)
+    shifted = np.pad(rows[:6, :-1], ((0, 0), (1, 0)))
+    np.testing.assert_array_equal(compiled(np.float32(1)), np.concatenate([shifted, rows[6:]]) + 1)
+
+
+@trap
+def test_a_loop_over_constants_beside_a_constant(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    monkeypatch.setattr("jq.iree.compiler.RETRIED", {})
+    _beside_a_constant()
+
+
+def test_a_loop_over_constants_beside_a_constant_is_computed_in_every_call():
+    _beside_a_constant()

@@ -99,7 +99,7 @@ class Directions(Sensitivity):
     POWER = 0.5
 
     def _of_rows(self, gradient: Any, axes: tuple[int, ...]) -> Any:
-        last = jnp.moveaxis(gradient, axes, range(-len(axes), 0))
+        last = jnp.moveaxis(gradient.astype(jnp.float32), axes, range(-len(axes), 0))
         rows = last.reshape(-1, math.prod(last.shape[-len(axes) :]))
         rows = jnp.where(jnp.isfinite(rows), rows, 0)
         most = jnp.abs(rows).max(1, keepdims=True)

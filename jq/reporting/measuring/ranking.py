@@ -15,7 +15,7 @@ from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.outputs import worst
 from jq.driver.loading import load
-from jq.frontends.source import AnyModel, Data, trace
+from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.measuring.evaluation import check_metrics, evaluation_of
 from jq.reporting.measuring.measure import bench, check_same_model
@@ -90,9 +90,9 @@ def rank(
         UserError: an artifact cannot be read, or is of another model."""
     if not artifacts:
         raise UserError("nothing to compare", hint="give the directories of artifacts")
-    model = check_metrics(model, metric, labels)
+    check_files(data)
     loaded = [load(path) for path in artifacts]
-    source = trace(model)
+    source = trace(check_metrics(model, metric, labels))
     for path, compiled in zip(artifacts, loaded, strict=True):
         check_same_model(source, compiled, str(path))
     given, told = evaluation_of(source, data, labels, metric), progress or silent

@@ -20,7 +20,7 @@ from jq.driver.loading import load
 from jq.driver.request import Request
 from jq.driver.stages import build, plan_job, rewrite_job
 from jq.formats import get_format
-from jq.frontends.source import AnyModel, Data, trace
+from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.passes.isolated import parts_of
 from jq.planning.calibration.histogram import Histogram
 from jq.planning.calibration.ranges import Ranges
@@ -95,6 +95,7 @@ def gather(
 ) -> Facts:
     """Compares an artifact with its model; layers and histograms on the first `samples` calls."""
     compiled = load(directory)
+    check_files(data, calibration)
     source = trace(check_metrics(model, metric, labels))
     given = evaluation_of(source, data, labels, metric)
     job, plan = plan_again(source, compiled, calibration)

@@ -62,3 +62,14 @@ def test_far_numbers_stay_finite_and_a_convolution_has_its_features():
     (gram,) = found(f, {"k": kernel}, [[normal(1, 6, 6, 2)]] * 2).values()
     assert gram.shape == (4, 4) and np.isfinite(gram).all()
     assert (np.linalg.eigvalsh(gram) > -1e-6 * np.trace(gram)).all()
+
+
+def test_gradients_of_float16_are_averaged_in_float32():
+    """2^-14 is squared: float16 has no such number."""
+    params = {"a": np.eye(6, dtype=np.float16), "b": np.full((6, 1), 2.0**-14, np.float16)}
+    data = [[np.ones((3, 6), np.float16)]]
+    half = found(lambda p, x: x @ p["a"] @ p["b"], params, data)
+    single = jax.tree.map(np.float32, (params, data))
+    whole = found(lambda p, x: x @ p["a"] @ p["b"], *single)
+    assert (whole["a"] > 0).any()
+    np.testing.assert_allclose(half["a"], whole["a"], rtol=1e-3)
