@@ -104,11 +104,8 @@ def generate(
             trust=trust,
         )
         if given is not None:
-            found = (
-                loaded.conversation(system).ask(given, **choices)
-                if chat
-                else loaded.generate(given, **choices)
-            )
+            made = loaded.conversation(system).ask if chat else loaded.generate
+            found = made(given, **choices)
             pieces = found.pieces()
             first, first_token = next(pieces, ""), time.perf_counter() - start
     if given is None:

@@ -115,11 +115,8 @@ def compare_language_models(
             own: Any = {} if is_saved(path) else {"pipeline": pipeline, "context": context}
             other = load(path, **own)
             found = measure(other, text, exact, limit, progress, window)
-            row = {
-                "artifact": str(path),
-                "pipeline": other.options.pipeline,
-                "tokens": found.tokens,
-            }
+            own = {"pipeline": other.options.pipeline, "tokens": found.tokens}
+            row = {"artifact": str(path)} | own
             rows.append(row | {name: getattr(found, FIELDS.get(name, name)) for name in COLUMNS})
     rows.sort(key=lambda row: row["kl"])
     out.table("against float activations", ("artifact", "pipeline", "tokens", *COLUMNS), rows)

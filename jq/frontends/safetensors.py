@@ -88,11 +88,10 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
         raise _wrong(f"tensor {name!r} has type {kind!r}, which is not known", path, start + first)
     dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
     if end - first != count * dtype.itemsize or start + end > len(data):
-        raise _wrong(
-            f"tensor {name!r}, {kind}{shape}, is at {first} to {end} of {len(data) - start} bytes",
-            path,
-            start + first,
+        what = (
+            f"tensor {name!r}, {kind}{shape}, is at {first} to {end} of {len(data) - start} bytes"
         )
+        raise _wrong(what, path, start + first)
     return np.frombuffer(data, dtype, count, start + first).reshape(shape)
 
 

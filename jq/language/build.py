@@ -84,9 +84,8 @@ def write(model: Path, options: Options, shape: Shape, folder: Path) -> None:
         stacks=settings.get("activations.granularity") == "per-block",  # as their kernel wants
     )
     stages = Stages()
-    job = prepare_job(
-        float_model, Request(options.pipeline, "llvm-cpu", settings, rules, stages=stages)
-    )
+    request = Request(options.pipeline, "llvm-cpu", settings, rules, stages=stages)
+    job = prepare_job(float_model, request)
     made = build(job, plan_job(job, stages), stages, key_of=lambda name, array: digest(array)[:24])
     known = {key for archive in folder.glob("*.irpa") for key in read_index(archive)}
     assert isinstance(made.vmfb, bytes)

@@ -201,9 +201,8 @@ def _json(
     sort_keys: bool = False,
 ) -> str:
     """Jinja's own filter would escape HTML and all that is not ASCII, and sort keys."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    form: Any = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+    return json.dumps(value, ensure_ascii=ensure_ascii, **form)
 
 
 def _refuse(message: str) -> None:

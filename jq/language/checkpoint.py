@@ -10,7 +10,7 @@ shard takes its place when it is whole: a run that was ended goes on after the l
 
 import json
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from jq.language.decoder import check_folder_of
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.huggingface import read_config
 
+Values = dict[str, Any]  # of a config
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time
 BEGUN = ".jaxq-quantize.json"  # what a run that has not ended yet does
@@ -125,7 +126,7 @@ def quantize_folder(
     return found
 
 
-def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], list[Path]]:
+def opened(source: Path, kind: str, group: int) -> tuple[Kind, Values, list[Path]]:
     """The kind that is asked for, the config of a folder, and the files beside its weights;
     `UserError` where there is no such kind, the folder is quantized already, or not known."""
     check_known("type", kind, BITS)
@@ -157,12 +158,7 @@ def begin(out: Path, options: dict[str, Any]) -> None:
 
 
 def finish(
-    out: Path,
-    source: Path,
-    config: dict[str, Any],
-    kind: Kind,
-    beside: Iterable[Path],
-    where: dict[str, str],
+    out: Path, source: Path, config: Values, kind: Kind, beside: list[Path], where: dict[str, str]
 ) -> None:
     """Writes the index of the weights, of which `where` has the files, copies what lies beside
     them, and writes the config last: then the folder is whole."""

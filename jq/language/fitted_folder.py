@@ -67,10 +67,8 @@ def fit_folder(
     decoder = load_decoder(source)
     pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config, limit)
     read = hashlib.sha256(np.asarray(pieces).tobytes()).hexdigest()
-    begin(
-        out,
-        {"bits": chosen.bits, "group": group, "source": str(source), "text": read, "aim": "gptaq"},
-    )
+    run = {"bits": chosen.bits, "group": group, "source": str(source), "text": read}
+    begin(out, {**run, "aim": "gptaq"})
     start = _states(out)
     first = start[0] if start else 0
     known = Architecture.registry[decoder.config.architecture]
@@ -88,9 +86,8 @@ def fit_folder(
         with one_thread() as threads, clock("solve"):
             return _fitted(chosen, aim(), gram, group, threads)
 
-    layers = quantized_layers(
-        decoder, pieces, encode, partial(progress, "quantize"), start, partial(_keep, out)
-    )
+    told, keep = partial(progress, "quantize"), partial(_keep, out)
+    layers = quantized_layers(decoder, pieces, encode, told, start, keep)
     for i, found in enumerate(layers, first):
         for path, leaf in found.items():
             assert isinstance(leaf, QuantizedTensor)

@@ -46,9 +46,8 @@ class Grammar:
 
     def _check(self) -> None:
         if self.matcher.is_error():
-            raise UserError(
-                f"tokens of this model cannot go on in the form asked for: {_reason(self.matcher)}"
-            )
+            what = "tokens of this model cannot go on in the form asked for"
+            raise UserError(f"{what}: {_reason(self.matcher)}")
 
 
 def _reason(matcher: Any) -> str:

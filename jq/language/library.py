@@ -133,10 +133,8 @@ def _from_json(content: bytes, more: str) -> Any:
     try:
         made = library.Tokenizer.from_buffer(content)
         known = {token.content for token in made.get_added_tokens_decoder().values()}
-        wanted = json.loads(more)
-        wanted = [
-            t for t in wanted if not t.pop("unless_known", False) or t["content"] not in known
-        ]
+        listed = json.loads(more)
+        wanted = [t for t in listed if not (t.pop("unless_known", 0) and t["content"] in known)]
         # Many at once: some models have thousands, and the library begins anew after each call.
         for special, tokens in groupby(wanted, lambda token: bool(token.get("special"))):
             add = made.add_special_tokens if special else made.add_tokens

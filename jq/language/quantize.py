@@ -87,12 +87,7 @@ def _not_kept(*given: Any) -> Any:
 
 
 def _best(
-    layers_of: Callable[..., Any],
-    timer: Timer,
-    pieces: Pieces,
-    limit: int,
-    minutes: float,
-    progress: Progress,
+    layers_of: Any, timer: Timer, pieces: Pieces, limit: int, minutes: float, progress: Progress
 ) -> Pieces:
     """The first `limit` pieces of text, or twice as many, again and again while the next turn may
     end within the minutes: those whose last layer is closest to the model's on pieces at the end
@@ -143,9 +138,8 @@ def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
     assert isinstance(fmt, GgmlFormat)
     enc = Encoding(kind, weight.shape, (1, fmt.block))
     parts = fmt.encode(weight, enc, np.diag(gram))
-    _, scale, offset = (
-        None if a is None else np.asarray(a) for a in fmt.integer_parts(NUMPY, parts, enc)
-    )
+    given = fmt.integer_parts(NUMPY, parts, enc)
+    _, scale, offset = (None if a is None else np.asarray(a) for a in given)
     assert scale is not None
     low = np.zeros_like(scale) if offset is None else offset
     codes = best_codes(weight.T, gram, scale.T, low.T, fmt.near, fmt.together)

@@ -67,9 +67,8 @@ def _check_pipeline(name: str) -> None:
 
 
 _Size = Annotated[int, Field(ge=0, lt=1 << 31)]
-_Tensor = tuple[
-    tuple[_Size, ...], Literal["float32", "bfloat16", "float16", "int8", "int32"]
-]  # shape and type
+_Type = Literal["float32", "bfloat16", "float16", "int8", "int32"]
+_Tensor = tuple[tuple[_Size, ...], _Type]  # shape and type
 
 
 class Described(BaseModel):
@@ -130,11 +129,8 @@ class Shape:
 def folder_of(model: Path, options: Options, root: Path | None = None) -> Path:
     """The folder for a model with options; `root` instead of the user's cache directory."""
     kinds = (".gguf", ".safetensors", ".json")
-    files = (
-        sorted(p for p in model.iterdir() if p.is_file() and p.suffix in kinds)
-        if model.is_dir()
-        else parts_of(model)
-    )
+    held = sorted(model.iterdir()) if model.is_dir() else []
+    files = [p for p in held if p.is_file() and p.suffix in kinds] or parts_of(model)
     inputs = [asdict(options), list(_own_pipeline(options.pipeline)), file_digest(files, root)]
     return Cache("language", root=root).path(inputs)
 

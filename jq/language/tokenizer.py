@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,10 +92,8 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     for i, token in enumerate(tokens):
         if token in _ENDS:
             types[i] = CONTROL
-    ids = {
-        name: _token(metadata, f"{name}_token_id", len(tokens), where)
-        for name in ("bos", "unknown", *_OWN_ENDS)
-    }
+    said = ("bos", "unknown", *_OWN_ENDS)
+    ids = {n: _token(metadata, f"{n}_token_id", len(tokens), where) for n in said}
     words = None
     if kind == "llama":
         for name, i in _USUAL.items():
@@ -176,9 +175,8 @@ def _byte_pairs(
 
     def made() -> Any:
         try:
-            model = library.models.BPE(
-                vocabulary, pairs, ignore_merges=words.whole, byte_fallback=words.characters
-            )
+            how = {"ignore_merges": words.whole, "byte_fallback": words.characters}
+            model = library.models.BPE(vocabulary, pairs, **how)
         except Exception as error:  # the library knows one class of exceptions
             raise UserError(f"{_KEY}merges: {error}", location=where) from error
         tokenizer = library.Tokenizer(model)
@@ -194,13 +192,9 @@ def _byte_pairs(
             tokenizer.pre_tokenizer = cuts.Sequence([*splits, letters])
             tokenizer.decoder = decoders.ByteLevel()
         for kind, is_special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
-            tokenizer.add_tokens(
-                [
-                    library.AddedToken(t, normalized=False, special=is_special)
-                    for t, k in zip(tokens, types, strict=True)
-                    if k == kind
-                ]
-            )
+            token = partial(library.AddedToken, normalized=False, special=is_special)
+            named = zip(tokens, types, strict=True)
+            tokenizer.add_tokens([token(text) for text, own in named if own == kind])
         return tokenizer
 
     plain = made()

@@ -31,7 +31,7 @@ KEYS += ["routed_scaling_factor", "n_group", "topk_group", "rms_norm_eps", "tie_
 KEYS += ["kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]
 KEYS += ["scale_depth", "dim_model_base", "query_pre_attn_scalar", "rope_theta"]
 KEYS += ["sliding_window_pattern", "num_kv_shared_layers", "mamba_d_ssm"]
-KEYS += ["vocab_size_per_layer_input", "rope_parameters"]
+KEYS += ["vocab_size_per_layer_input", "first_k_dense_replace", "rope_parameters"]
 
 
 def of_class(kind: str) -> dict[str, Any]:

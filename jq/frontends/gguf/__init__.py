@@ -53,21 +53,13 @@ class GgufFile:
             *scopes, last = name.split(".")
             node = tree
             for scope in scopes:
-                node = node.setdefault(scope, {})
-                if not isinstance(node, dict):
-                    raise self._no_tree(name)
-            if last in node:
-                raise self._no_tree(name)
+                node = node.setdefault(scope, {}) if isinstance(node, dict) else node
+            if not isinstance(node, dict) or last in node:
+                what = "tensor names do not form a tree: one is a prefix of another"
+                hint = "use the flat `tensors` instead of `params`"
+                raise UserError(what, op=name, location=str(self.path), hint=hint)
             node[last] = tensor
         return tree
-
-    def _no_tree(self, name: str) -> UserError:
-        return UserError(
-            "tensor names do not form a tree: one is a prefix of another",
-            op=name,
-            location=str(self.path),
-            hint="use the flat `tensors` instead of `params`",
-        )
 
 
 def load_gguf(path: str | Path) -> GgufFile:

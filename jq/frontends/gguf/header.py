@@ -8,7 +8,6 @@ bytes. Source: ggml's `docs/gguf.md`."""
 
 import math
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -22,11 +21,8 @@ from jq.frontends.gguf.types import TYPES, TensorType
 MAX_ITEMS = 1 << 22
 MAX_DEPTH = 4  # of arrays in arrays
 
-_SCALARS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "u1"} | {
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+_SCALARS = dict(enumerate(["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1"]))
+_SCALARS |= {10: "<u8", 11: "<i8", 12: "<f8"}
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 
 
@@ -84,9 +80,8 @@ class Cursor:
     def _numbers(self, kind: int, count: int, what: str) -> np.ndarray:
         dtype = np.dtype(_SCALARS[kind])
         self.need(count * dtype.itemsize, what)
-        values = (
-            np.frombuffer(self.data, dtype, count, self.offset) if count else np.empty(0, dtype)
-        )
+        given = (self.data, dtype, count, self.offset)
+        values = np.frombuffer(*given) if count else np.empty(0, dtype)
         self.offset += count * dtype.itemsize
         return values != 0 if kind == _BOOL else values.copy()
 
@@ -101,12 +96,9 @@ class Cursor:
             self.refuse(f"{what} has unknown element type {kind}")
         self.need(count * (8 if kind == _STRING else 12), what)
         self.count_items(count, what)
-        read: Callable[[], Any] = (
-            (lambda: self.string(what))
-            if kind == _STRING
-            else (lambda: self._array(what, depth + 1))
-        )
-        return [read() for _ in range(count)]
+        if kind == _STRING:
+            return [self.string(what) for _ in range(count)]
+        return [self._array(what, depth + 1) for _ in range(count)]
 
 
 _VERSIONS = (2, 3)
@@ -191,28 +183,22 @@ def _read_tensor(cursor: Cursor, tensors: dict[str, TensorInfo], alignment: int)
     """Adds one entry; its offset is still relative to the start of the data."""
     start = cursor.offset
     name = cursor.string("a tensor name")
+    own = f"tensor {name!r}"
     if name in tensors:
-        cursor.refuse(f"tensor {name!r} occurs twice", start)
-    rank = cursor.number("I", f"rank of tensor {name!r}")
-    if rank > _MAX_RANK:
-        cursor.refuse(
-            f"tensor {name!r} has {rank} dimensions, at most {_MAX_RANK} are possible", start
-        )
-    dims = [cursor.number("Q", f"a dimension of tensor {name!r}") for _ in range(rank)]
-    number = cursor.number("I", f"type of tensor {name!r}")
-    offset = cursor.number("Q", f"offset of tensor {name!r}")
+        cursor.refuse(f"{own} occurs twice", start)
+    if (rank := cursor.number("I", f"rank of {own}")) > _MAX_RANK:
+        cursor.refuse(f"{own} has {rank} dimensions, at most {_MAX_RANK} are possible", start)
+    dims = [cursor.number("Q", f"a dimension of {own}") for _ in range(rank)]
+    number, offset = cursor.number("I", f"type of {own}"), cursor.number("Q", f"offset of {own}")
     if number not in TYPES:
-        cursor.refuse(f"tensor {name!r} has unknown type {number}", start)
+        cursor.refuse(f"{own} has unknown type {number}", start)
     kind = TYPES[number]
     if 0 in dims:
-        cursor.refuse(f"tensor {name!r} has a dimension of 0: {dims[::-1]}", start)
-    row = dims[0] if dims else 1
-    if row % kind.block:
-        cursor.refuse(
-            f"tensor {name!r} has rows of {row}, no multiple of {kind.name}'s {kind.block}", start
-        )
+        cursor.refuse(f"{own} has a dimension of 0: {dims[::-1]}", start)
+    if (row := dims[0] if dims else 1) % kind.block:
+        cursor.refuse(f"{own} has rows of {row}, no multiple of {kind.name}'s {kind.block}", start)
     if offset % alignment:
-        cursor.refuse(f"tensor {name!r} lies at {offset}, not aligned to {alignment}", start)
+        cursor.refuse(f"{own} lies at {offset}, not aligned to {alignment}", start)
     nbytes = math.prod(dims) // kind.block * kind.bytes
     tensors[name] = TensorInfo(name, tuple(reversed(dims)), kind, offset, nbytes)
 
@@ -227,10 +213,7 @@ def _placed(cursor: Cursor, tensors: dict[str, TensorInfo], start: int) -> dict[
             cursor.refuse(f"tensor {info.name!r} overlaps tensor {before!r}", offset)
         end, before = offset + info.nbytes, info.name
         if end > cursor.size:
-            cursor.refuse(
-                f"tensor {info.name!r} of {info.nbytes} bytes ends at {end}, "
-                f"the file at {cursor.size}",
-                offset,
-            )
+            what = f"tensor {info.name!r} of {info.nbytes} bytes ends at {end}"
+            cursor.refuse(f"{what}, the file at {cursor.size}", offset)
         placed[info.name] = TensorInfo(info.name, info.shape, info.type, offset, info.nbytes)
     return {name: placed[name] for name in tensors}

@@ -129,9 +129,8 @@ class _Reader(Reader):
             given["attention_factor"], scale = scale, 1.0
 
         def get(key: str, default: Any = None) -> Any:
-            return (
-                given[key] if key in given else self.get("rope.scaling." + _SCALING[key], default)
-            )
+            there = key in given
+            return given[key] if there else self.get(f"rope.scaling.{_SCALING[key]}", default)
 
         found = rope.scaled(_KINDS[kind], base, dims, self.size("context_length"), get)
         if "rope_freqs.weight" in self.file.tensors:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import check_known
+from jq.base.errors import UserError, check_known
 from jq.frontends.checkpoints import unpacked_tensors
 from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope, text
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.architectures._base import SWITCHED
 from jq.language.decoder.config import Config, numbers
+from jq.language.decoder.contradictions import check_experts, with_key
 from jq.language.decoder.names import Leaf, add_scales, parameter_tree
 from jq.language.decoder.products import ACTIVATIONS
 from jq.language.decoder.reading import Reader
@@ -54,10 +55,18 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     if (tied := reader.value("tie_word_embeddings")) and not apart:
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
-    off = [of for n, of in SWITCHED.items() if not known.on(n, reader.values)]
+    wide = [i for i, names in enumerate(config.mixers) if "wide_attention" in names]
+    off = [f"layers/{i}/attention/value/.*" for i in wide if config.get("values_are_keys")]
+    off += [of for n, of in SWITCHED.items() if not known.on(n, reader.values)]
     if config.parallel and not config.get("two_norms"):
         off.append("mlp/norm/.*")
-    tree = parameter_tree(config, reader.form, tensors, str(folder), "|".join(off))
+    if not config.get("per_layer"):
+        off.append("per_layer/.*")
+    try:
+        tree = parameter_tree(config, reader.form, tensors, str(folder), "|".join(off))
+    except UserError as error:
+        raise with_key(error, reader, reader.values) from error
+    check_experts(reader, reader.values, config, tree)
     if tied is False and "head" not in tree and not any(n.startswith(text.NAKED) for n in files):
         raise reader.wrong("tie_word_embeddings is false, and there is no head in the files")
     if known.scales:
@@ -169,8 +178,9 @@ class _Reader(Reader):
         ignores keys that others read.
 
         By the rule "none" no layer has a window; "all": every one; "asked": every one where
-        `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; "behind":
-        the same, asked or not; others by `layer_types`, and so are these two where they are there.
+        `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; "odd":
+        likewise, of those before it the first and each second; "behind": as "from", asked or not;
+        others by `layer_types`, and so are these three where they are there.
         Else "types": every one but each `global_every`th, 0: every one; "fixed": likewise, whatever
         `sliding_window_pattern` says; "turned": those that turn; "still": those that do not, where
         they are asked for."""
@@ -178,7 +188,7 @@ class _Reader(Reader):
         rule, default = self.known.model_types[self.values["model_type"]]
         chunks = "chunks" in self.known.own and "attention_chunk_size" in self.values
         size = self.values.get("attention_chunk_size" if chunks else "sliding_window", default)
-        if rule == "none" or (rule in ("asked", "from") and not asked):
+        if rule == "none" or (rule in ("asked", "from", "odd") and not asked):
             size = None
         there = size is not None
         if rule in ("none", "all", "asked") or (kinds is None and not every and rule == "types"):
@@ -188,9 +198,10 @@ class _Reader(Reader):
         elif rule in ("still", "turned"):
             there = there and (asked or rule == "turned")
             local = [there and turns == (rule == "turned") for turns in self.listed(count)]
-        elif rule in ("from", "behind"):
+        elif rule in ("from", "behind", "odd"):
             first = self.size("max_window_layers", 28, least=0)
-            local = [there and i >= first for i in range(count)]
+            odd = rule == "odd"
+            local = [there and (i < first) == odd and not (odd and i % 2) for i in range(count)]
         else:
             every = every if rule == "fixed" else self.size("sliding_window_pattern", every)
             local = [(i + 1) % every != 0 for i in range(count)]

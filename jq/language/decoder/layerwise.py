@@ -59,10 +59,8 @@ def quantized_layers(
     first, x = start
     for i in range(first, config.layers):
         given = flatten(decoder.params["layers"][str(i)])
-        flat = {
-            name: a if name.endswith("/order") else np.asarray(a, np.float32)
-            for name, a in given.items()
-        }
+        plain = {n: np.asarray(a, np.float32) for n, a in given.items() if not n.endswith("/order")}
+        flat = {**given, **plain}
         p, found = nest(flat), dict[str, Leaf]()
         rope = params["rope"].get(config.rope_of[i], {})
         turn = {part: jnp.asarray(table[:count]) for part, table in rope.items()}
@@ -117,10 +115,8 @@ def _measured(
     finally:
         INPUTS.reset(reset)
     mean = partial(jnp.matmul, precision="highest")
-    return {
-        name: (mean(x.T, x) / len(x), mean(x.T, seen[1][name] - x) / len(x))
-        for name, x in seen[0].items()
-    }
+    pairs = ((name, x, seen[1][name] - x) for name, x in seen[0].items())
+    return {name: (mean(x.T, x) / len(x), mean(x.T, off) / len(x)) for name, x, off in pairs}
 
 
 def _given(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:

@@ -28,10 +28,10 @@ def parameter_tree(
     swapped = [f"layers/{{i}}/{name}/weight" for name in of_layer]
     apart = any("{e}" in theirs for theirs in names.values())
     if apart and config.layers * config.experts > len(tensors):  # before all are named
-        raise UserError(
-            f"{config.layers} layers of {config.experts} experts are not in {len(tensors)} tensors",
-            location=where,
+        what = (
+            f"{config.layers} layers of {config.experts} experts are not in {len(tensors)} tensors"
         )
+        raise UserError(what, location=where)
     ours = dict(expanded(names, config))
     turned = {theirs for theirs, _ in expanded({n: names[n] for n in swapped}, config)}
     flat: dict[str, Leaf] = {}
@@ -40,7 +40,7 @@ def parameter_tree(
         if name is None:
             what = f"the tensor {theirs!r} has no place in the architecture {config.architecture}"
             raise UserError(what, location=where, hint=f"the model has {config.layers} layers")
-        if re.fullmatch(off, re.sub(r"^layers/\d+/", "", name)):
+        if re.fullmatch(rf"(layers/\d+/)?({off})", name):
             continue  # by the config, as in `transformers`
         if "*" in name:
             count = stack_size(name, config)
@@ -82,10 +82,8 @@ def _unstacked(leaf: Leaf) -> list[Leaf]:
         return list(leaf)
     enc = leaf.encoding
     one = Encoding(enc.format, enc.shape[1:], enc.block[1:])
-    return [
-        QuantizedTensor(one, {name: part[i] for name, part in leaf.parts.items()}, leaf.name)
-        for i in range(enc.shape[0])
-    ]
+    parts = ({name: part[i] for name, part in leaf.parts.items()} for i in range(enc.shape[0]))
+    return [QuantizedTensor(one, own, leaf.name) for own in parts]
 
 
 def add_scales(tree: dict[str, Any], scales: Mapping[str, Any], config: Config, where: str) -> None:
@@ -118,9 +116,9 @@ def _check_shapes(
     for i in range(config.layers):
         layer = _at(tree, f"layers/{i}", where)
         for block in ("attention", "mlp"):
-            _at(layer, block, where)
+            _at(tree, f"layers/{i}/{block}", where)
         for path, shape in (*_of_layer(config, i, layer, names), *_of_mlp(config, layer["mlp"])):
-            _need(layer, path, shape, where)
+            _need(tree, f"layers/{i}/{path}", shape, where)
 
 
 def _of_model(config: Config, tree: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
@@ -177,7 +175,7 @@ def _of_mlp(config: Config, p: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]
             yield "mlp/router/preference", (config.experts,)
         found = p.get("experts", {})
         gated = {f"experts/{e}/": found.get(str(e), {}) for e in range(config.experts)}
-    shared = _SHARED in known and config.get("shared_experts", 1)
+    shared = any(name in known for name in _SHARED) and config.get("shared_experts", 1)
     if "shared" in p or (gated and "" not in gated and shared):
         gated["shared/"] = p.get("shared", {})
         if "layers/{i}/mlp/shared/router/weight" in known:
@@ -192,7 +190,7 @@ def _of_mlp(config: Config, p: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]
         yield f"mlp/{name}down", (config.hidden, inner)
 
 
-_SHARED = "layers/{i}/mlp/shared/up/weight"
+_SHARED = tuple(f"layers/{{i}}/mlp/shared/{name}/weight" for name in ("up", "gate_up"))
 
 
 def _rows(tree: Mapping[str, Any], node: str, name: str) -> int:
@@ -234,6 +232,5 @@ def _plain(held: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _misshapen(name: str, shape: tuple[int, ...], wanted: str, where: str) -> UserError:
-    return UserError(
-        f"the tensor of {name} has shape {list(shape)}, the model needs {wanted}", location=where
-    )
+    what = f"the tensor of {name} has shape {list(shape)}, the model needs {wanted}"
+    return UserError(what, location=where)

@@ -47,10 +47,8 @@ def decoder_model(
         last = None if every else scalars.pop()
         return step(config, params, tokens, position, caches, last, there)
 
-    caches = [
-        tuple(spec(shape, jnp.dtype(cache if grows else np.float32)) for shape, grows in shapes)
-        for shapes in states
-    ]
+    types = {True: jnp.dtype(cache), False: jnp.dtype(np.float32)}  # by whether a state grows
+    caches = [tuple(spec(shape, types[grows]) for shape, grows in shapes) for shapes in states]
     scalar = spec((batch,) if apart else (), np.int32)
     return Model(
         run,
@@ -100,9 +98,8 @@ def _stack(nodes: list[Any]) -> Any:
         return None
 
     def make() -> dict[str, np.ndarray]:
-        each = [
-            fmt.encode(np.asarray(n, np.float32), enc) if plain else dict(n.parts) for n in nodes
-        ]
+        values = (np.asarray(node, np.float32) for node in nodes if plain)
+        each = [fmt.encode(v, enc) for v in values] or [dict(node.parts) for node in nodes]
         return {name: np.stack([parts[name] for parts in each]) for name in each[0]}
 
     whole = enc.with_shape((len(nodes), *enc.shape), (1, *enc.block))

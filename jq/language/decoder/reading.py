@@ -61,10 +61,8 @@ class Reader(ABC):
         """A whole number, not below `least`, or the default; JSON may have it as 24.0."""
         key = self.key(place) if isinstance(place, Key) else place
         value = self.get(key, default)
-        if value != int(value):
-            raise self.wrong(f"{key} is {value!r:.40}, not int")
-        if not least <= value < 1 << 31 and value != default:
-            raise self.wrong(f"{key} is {value}")
+        if value != int(value) or (not least <= value < 1 << 31 and value != default):
+            raise self.wrong(f"{key} is {value!r:.40}")
         return int(value)
 
     def wrong(self, reason: str) -> UserError:

@@ -64,38 +64,26 @@ def plain(base: float, dims: int, factor: float = 1.0) -> Rope:
     return Rope(tuple(_frequencies(base, dims, factor) / factor))
 
 
-def llama3(base: float, dims: int, factor: float, low: float, high: float, original: int) -> Rope:
+def llama3(f: np.ndarray, factor: float, low: float, high: float, original: int) -> Rope:
     """Frequencies of fewer than `low` turns in `original` tokens are divided by `factor`, of more
     than `high` kept, and between the two blended."""
-    f = _frequencies(base, dims, factor)
     turns = original * f / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
     return Rope(tuple(f * kept + f / factor * (1 - kept)))
 
 
-def yarn(
-    base: float,
-    dims: int,
-    factor: float,
-    original: int,
-    fast: float,
-    slow: float,
-    scale: float,
-    truncate: bool,
-) -> Rope:
-    """Pairs of more than `fast` turns in `original` tokens keep their frequency, of fewer than
-    `slow` it is divided by `factor`, in between by index, whose ends are whole if `truncate`."""
-    f = _frequencies(base, dims, factor)
-
-    def index(turns: float) -> float:
-        return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
-
-    first, last = index(fast), index(slow)
-    if truncate:
+def yarn(f: np.ndarray, base: float, factor: float, original: int, get: Any) -> tuple[float, ...]:
+    """Pairs of more than `beta_fast` turns in `original` tokens keep their frequency, of fewer than
+    `beta_slow` it is divided by `factor`, in between by index, whose ends are whole if `truncate`;
+    `get` gives these three."""
+    turns = get("beta_fast", 32.0) or 32.0, get("beta_slow", 1.0) or 1.0
+    places = [math.log(original / (n * 2 * math.pi)) * len(f) / math.log(base) for n in turns]
+    first, last = places
+    if get("truncate", True):
         first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, dims - 1)
+    first, last = max(first, 0), min(last, 2 * len(f) - 1)
     ramp = np.clip((np.arange(len(f)) - first) / (last - first or 0.001), 0, 1)
-    return Rope(tuple(f / factor * ramp + f * (1 - ramp)), scale)
+    return tuple(f / factor * ramp + f * (1 - ramp))
 
 
 def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., Any]) -> Rope:
@@ -124,12 +112,11 @@ def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., A
         return plain(base, dims, factor)
     if kind == "llama3":
         low, high = get("low_freq_factor"), get("high_freq_factor")
-        return llama3(base, dims, factor, low, high, original)
+        return llama3(_frequencies(base, dims, factor), factor, low, high, original)
     upper, lower = get("mscale", 0.0), get("mscale_all_dim", 0.0)
     both = yarn_scale(factor, upper) / yarn_scale(factor, lower) if upper and lower else 0.0
-    fast, slow = get("beta_fast", 32.0) or 32.0, get("beta_slow", 1.0) or 1.0
-    scale, truncate = scale or both or yarn_scale(factor), bool(get("truncate", True))
-    return yarn(base, dims, factor, original, fast, slow, scale, truncate)
+    found = yarn(_frequencies(base, dims, factor), base, factor, original, get)
+    return Rope(found, scale or both or yarn_scale(factor))
 
 
 def yarn_scale(factor: float, weight: float = 1.0) -> float:

@@ -16,16 +16,14 @@ _INSIDE = ("language_model.", "text_model.")
 _HEAD = 256  # of Gemma 4 where a config does not say
 _OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
 # Of older models: what stands in front of names, and keys with the later ones.
-_OLD = re.compile(
-    r"^(?:(?:transformer\.)?(?=(?:h|wte|wpe|ln_f)\.)|gpt_neox\.|(?:model\.)?decoder\.)"
-)
-_LATER = {"layers_block_type": "layer_types", "num_layers": "num_hidden_layers"}
-_LATER |= dict.fromkeys(("moe_k", "moe_topk"), "num_experts_per_tok")
-_LATER |= dict.fromkeys(("n_inner", "ffn_dim"), "intermediate_size")
-_LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
-_LATER |= {"layer_norm_epsilon": "rms_norm_eps"}
-_LATER |= {"n_head": "num_attention_heads", "n_positions": "max_position_embeddings"}
-_LATER |= {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
+_OLD = re.compile(r"^((transformer\.)?(?=(h|wte|wpe|ln_f)\.)|gpt_neox\.|(model\.)?decoder\.)")
+LATER = {"layers_block_type": "layer_types", "num_layers": "num_hidden_layers"}
+LATER |= dict.fromkeys(("moe_k", "moe_topk"), "num_experts_per_tok")
+LATER |= dict.fromkeys(("n_inner", "ffn_dim"), "intermediate_size")
+LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
+LATER |= {"layer_norm_epsilon": "rms_norm_eps"}
+LATER |= {"n_head": "num_attention_heads", "n_positions": "max_position_embeddings"}
+LATER |= {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
 NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
 
@@ -43,9 +41,7 @@ def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, s
     file has them; `values` of the config."""
     held = list(held)
     if not text_of(dict(values)).get(TEXT) and not any(name.startswith(NAKED) for name in held):
-        return {
-            _OLD.sub("model.", name).replace("model.h.", "model.layers."): name for name in held
-        }
+        return {_OLD.sub("model.", n).replace("model.h.", "model.layers."): n for n in held}
     found = {}
     for name in held:
         part = next((part for part in _INSIDE if part in name), "")
@@ -58,7 +54,9 @@ def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, s
 
 def with_later_names(values: dict[str, Any]) -> dict[str, Any]:
     """A config with keys of older models by their later names as well."""
-    found = {new: values[old] for old, new in _LATER.items() if old in values}
+    found = {new: values[old] for old, new in LATER.items() if old in values}
+    if isinstance(kinds := values.get("mlp_layer_types"), list):
+        values = {**values, "mlp_layer_types": [int(kind == "sparse") for kind in kinds]}
     return values | {new: value for new, value in found.items() if values.get(new) is None}
 
 
@@ -66,8 +64,9 @@ def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
     """A config whose `per_layer_config` is said by two keys, as files say it that do not have it:
     layers without a window have other heads. `UserError` where it says anything else."""
     given, kinds = values.get("per_layer_config"), values.get("layer_types")
-    if given == {}:  # all are alike
-        return {**values, "global_head_dim": values.get("head_dim", _HEAD)}
+    if "per_layer_config" in values and not given:  # all are alike
+        heads = {"num_global_key_value_heads": None}
+        return {**values, **heads, "global_head_dim": values.get("head_dim", _HEAD)}
     if not isinstance(given, dict) or not isinstance(kinds, list):
         return values
     first = next(iter(given.values()))

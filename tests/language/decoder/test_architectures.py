@@ -115,11 +115,12 @@ def test_methods_of_routing_are_alike_in_one_group(tmp_path):
         load_decoder(changed(folder, n_group=2))
 
 
-def test_heads_that_are_alike_have_the_same_width_where_no_file_says_it(tmp_path):
+@pytest.mark.parametrize("given", [{}, None])
+def test_heads_that_are_alike_have_the_same_width_where_no_file_says_it(tmp_path, given):
     """`transformers` has 256 there."""
     folder = write_folder("gemma4-alike", tmp_path / "model")
     values = json.loads((folder / "config.json").read_text())
-    values = {k: v for k, v in values.items() if k != "head_dim"} | {"per_layer_config": {}}
+    values = {k: v for k, v in values.items() if k != "head_dim"} | {"per_layer_config": given}
     (folder / "config.json").write_text(json.dumps(values))
     found = read_config(folder)
     assert (found.head, found.get("wide_head")) == (256, 256)

@@ -462,3 +462,68 @@ def test_the_norm_between_blocks_side_by_side_is_not_read(tmp_path):
 
 def test_shares_of_minimax_have_no_factor(tmp_path):
     assert config_of(tmp_path, "minimax_m2", {"routed_scaling_factor": 3.0}).get("share_scale") == 1
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "key"),
+    [
+        ("qwen3-experts", {"decoder_sparse_step": 2}, "decoder_sparse_step"),
+        ("qwen2-experts", {"mlp_only_layers": [1]}, "mlp_only_layers"),
+        ("qwen2-experts", {"num_experts": 0}, "num_experts"),
+        ("lfm2-experts", {"num_dense_layers": None}, "num_dense_layers"),
+        ("deepseek3", {"first_k_dense_replace": None}, "first_k_dense_replace"),
+        ("deepseek3", {"q_lora_rank": None}, "q_lora_rank"),
+        ("dots1", {"first_k_dense_replace": 0}, "first_k_dense_replace"),
+        ("exaone4-experts", {"mlp_layer_types": ["sparse"] * 4}, "mlp_layer_types"),
+        ("exaone4-experts", {"mlp_layer_types": None, "first_k_dense_replace": 2}, "first_k_dense"),
+        ("glm4-latent", {"mlp_layer_types": ["dense"] * 2}, "mlp_layer_types"),
+        (
+            "llama4",
+            {"moe_layers": None, "interleave_moe_layer_step": 1},
+            "interleave_moe_layer_step",
+        ),
+        ("llama4", {"moe_layers": [0, 1]}, "moe_layers"),
+        ("ernie4.5-experts", {"moe_layer_end_index": -1}, "moe_layer_end_index"),
+        ("mixtral", {"num_local_experts": 0}, "num_local_experts"),
+        ("granite4", {"num_local_experts": 0}, "num_local_experts"),
+        ("lfm2", {"layer_types": None}, "layer_types"),
+        ("gpt2", {"n_layer": None, "num_hidden_layers": None}, "n_layer"),
+        ("solar-open", {"use_qk_norm": True}, "use_qk_norm"),
+    ],
+)
+def test_what_the_tensors_contradict_is_refused_by_its_key(tmp_path, case, change, key):
+    folder = write_folder(case, tmp_path / "model")
+    values = {k: v for k, v in {**CASES[case]["config"], **change}.items() if v is not None}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=key):
+        load_decoder(folder)
+
+
+@pytest.mark.parametrize(("case", "name"), [("gemma4-keys", "value"), ("granite-shared", "shared")])
+def test_tensors_that_a_config_has_no_place_for(tmp_path, case, name):
+    """Values where keys are the values, and a shared expert of no width: as in `transformers`."""
+    folder = write_folder(case, tmp_path / "model")
+    path, change = folder / "model.safetensors", {"shared_intermediate_size": 0}
+    tensors = load_file(path)
+    more = {n.replace("k_proj", "v_proj"): np.zeros_like(a) for n, a in tensors.items()}
+    save_file(more | tensors, path)
+    if name == "shared":
+        (folder / "config.json").write_text(json.dumps(CASES[case]["config"] | change))
+    layer = load_decoder(folder).params["layers"]["1"]
+    assert name not in layer["attention"] and name not in layer["mlp"]
+
+
+@pytest.mark.parametrize(
+    ("change", "windows"),
+    [
+        ({}, (3, 0, 3, 0)),
+        ({"max_window_layers": 2}, (3, 0, 0, 0)),
+        ({"layer_types": FOUND["keys"]["layer_types"][0]}, (3, 0, 0, 3)),
+        ({"use_sliding_window": False}, (0, 0, 0, 0)),
+    ],
+)
+def test_windows_of_qwen2_with_experts(tmp_path, change, windows):
+    """As its config class makes `layer_types`. Those with a window of a model that is not to have
+    any are no case: there its layers see nothing."""
+    given = {"sliding_window": 3, "use_sliding_window": True, "num_experts_per_tok": 1, **change}
+    assert config_of(tmp_path, "qwen2_moe", given).windows == windows

@@ -63,12 +63,27 @@ SWITCHED = {
     "filter": r"mamba/filter/bias",
     "state": r"mamba/(input|output)/bias",
     "short": r"convolution/.*/bias",
+    "shared": r"mlp/shared/.*",
 }
 Switch = tuple[str, bool]
 NEVER, ALWAYS = ("", False), ("", True)
 SWITCHES = {"attention": ("attention_bias", False), "mlp": ("mlp_bias", False)}
 SWITCHES |= {"filter": ("mamba_conv_bias", True), "state": ("mamba_proj_bias", False)}
-SWITCHES |= {"short": ("conv_bias", False)}
+SWITCHES |= {"short": ("conv_bias", False), "shared": ALWAYS}
+
+# By keys of a `config.json`, True for a layer with experts; what lists layers counts alone.
+ROUTED: dict[str, Callable[[Any, int], bool]] = {
+    "moe_layers": lambda listed, i: i in listed,
+    "mlp_layer_types": lambda sparse, i: bool(sparse[i]),
+    "mlp_only_layers": lambda dense, i: i not in dense,
+    "moe_layer_end_index": lambda last, i: i <= last or last == -1,
+}
+_STEPS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
+_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", "first layer")
+ROUTED |= dict.fromkeys(_STEPS, lambda every, i: (i + 1) % every == 0)
+ROUTED |= dict.fromkeys(_FIRST, lambda first, i: i >= first)
+LISTED = [-1]  # the default of a list that counts alone
+STEPS = {"routed": {"decoder_sparse_step": 1, "mlp_only_layers": []}}
 
 INTERVAL = "full_attention_interval"
 Windows = tuple[str, int | None]
@@ -98,7 +113,7 @@ class Architecture:
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         defaults: values that a file may leave out, by its own keys. By `full_attention_interval`
             the first of `mixers` is in all layers but each such. `of_type`: those of a model type
-            that has others.
+            that has others. By `routed` the keys of `ROUTED` that it reads, and their defaults.
         positions: which layers turn queries and keys: "all"; "none"; "windows", those with a
             window; "windowed", likewise where windows have a size; "listed", by `no_rope_layers`
             or but each 4th; "asked", where a file says so.

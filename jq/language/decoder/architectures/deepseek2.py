@@ -3,9 +3,10 @@
 from math import log, sqrt
 
 from jq.language.decoder.architectures import names
-from jq.language.decoder.architectures._base import FULL, RMS, SHARES, Architecture, Key
-from jq.language.decoder.architectures.routed import CHOSEN
+from jq.language.decoder.architectures._base import FULL, RMS, SHARES, Architecture, Get, Key
+from jq.language.decoder.architectures.routed import CHOSEN, FIRST, TYPES
 
+_YARN = "rope.scaling."
 _LATENT = names.ALL.but(
     "attention/query=-,- attention/key=-,- attention/value=-,- attention/output=-,-",
     "latent/query=attn_q,self_attn.q_proj latent/query_down=attn_q_a,self_attn.q_a_proj",
@@ -34,9 +35,10 @@ _SIZES = {
 }
 
 
-def _scaled(head: float, weight: float, factor: float) -> float:
+def _scaled(form: str, get: Get, weight: float, factor: str) -> float:
     """The factor of scores where positions are scaled by a factor (Peng et al. 2023)."""
-    return float((weight * log(max(factor, 1.0)) + 1) ** 2 / sqrt(head))
+    grown = weight * log(max(get(factor, 1.0), 1.0)) + 1
+    return float(grown**2 / sqrt(_HEAD.read(form, get)))
 
 
 _DEEPSEEK = Architecture(
@@ -48,19 +50,15 @@ _DEEPSEEK = Architecture(
     yarn_scale=1.0,
     mixers={"": ("latent",)},
     only={"topk_method": ("greedy",)},
+    defaults={"routed": FIRST},
+    of_type={"glm4_moe_lite": {"routed": TYPES | {"first layer": 1}}},
     keys=_SIZES
     | {
         "normal_shares": Key(lambda get: False, SHARES.gguf, False),
         "attention_scale": Key(
+            lambda get: _scaled("hugging_face", get, 0.1 * get("mscale_all_dim", 0.0), "factor"),
             lambda get: _scaled(
-                _HEAD.read("hugging_face", get),
-                0.1 * get("mscale_all_dim", 0.0),
-                get("factor", 1.0),
-            ),
-            lambda get: _scaled(
-                _HEAD.read("gguf", get),
-                get("rope.scaling.yarn_log_multiplier", 0.0),
-                get("rope.scaling.factor", 1.0),
+                "gguf", get, get(f"{_YARN}yarn_log_multiplier", 0.0), f"{_YARN}factor"
             ),
         ),
         "share_scale": Key("routed_scaling_factor", "expert_weights_scale", 1.0),

@@ -39,14 +39,16 @@ STACKS = (
     " mlp/experts/*/down/weight:,block_sparse_moe.output_linear.weight"
 )
 _SHARED = {"granitemoe": FULL, "granitemoeshared": FULL}
-_GRANITE.like("granitemoe", _SHARED, names=names.ALL.but(STACKS))
-_ARCEE = _LLAMA.like(
-    "arcee",
-    {"arcee": FULL},
-    activation="relu2",
-    names=names.ALL.but(names.NO_GATE),
-    own={"gated": False},
+_WIDTH = "shared_intermediate_size"
+_GRANITE.like(
+    "granitemoe",
+    _SHARED,
+    names=names.ALL.but(STACKS),
+    keys={"shared_experts": Key(_WIDTH, lambda get: 0, 0)},
+    switches={"shared": (_WIDTH, False)},
 )
+_NO_GATE = {"own": {"gated": False}, "names": names.ALL.but(names.NO_GATE)}
+_ARCEE = _LLAMA.like("arcee", {"arcee": FULL}, activation="relu2", **_NO_GATE)
 _ARCEE.like(
     "apertus",
     {"apertus": FULL},
@@ -81,11 +83,12 @@ _QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, switches=_NORMED)
 _QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL})
 Architecture(
     "qwen2moe",
-    {"qwen2_moe": ("asked", 4096)},
+    {"qwen2_moe": ("odd", 4096)},
     experts=("num_experts",),
     names=names.ALL.but(names.EXPERTS, names.SHARED_EXPERT),
     keys={"normal_shares": SHARES._replace(default=False)},
     switches={"attention": ("qkv_bias", True)},
+    defaults=base.STEPS,
 )
 _QWEN3_MOE = Architecture(
     "qwen3moe",
@@ -94,6 +97,7 @@ _QWEN3_MOE = Architecture(
     names=names.ALL.but(names.EXPERTS),
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
     switches=_NORMED,
+    defaults=base.STEPS,
 )
 _QWEN3_MOE.like(
     "qwen3vlmoe",
@@ -124,9 +128,8 @@ _OLMO = Architecture(
     of_type={"olmo3": {"local_base": 500000.0}},
 )
 # The same, but for a norm of each head; layers without a window do not turn.
-_OLMO.like(
-    "exaone4", {"exaone4": ("types", 4096)}, own={}, positions="windowed", plain_windows=False
-)
+_EXAONE: dict[str, base.Windows] = {"exaone4": ("types", 4096)}
+_OLMO.like("exaone4", _EXAONE, own={}, positions="windowed", plain_windows=False)
 _LLAMA.like(
     "exaone",
     {"exaone": FULL},
@@ -184,7 +187,8 @@ Architecture(
     },
     global_every=4,
     positions="listed",
-    defaults={"attention.sliding_window": 8192},
+    defaults={"attention.sliding_window": 8192}
+    | {"routed": {"moe_layers": base.LISTED, "interleave_moe_layer_step": 1}},
 )
 Architecture(
     "seed_oss",

@@ -30,11 +30,8 @@ def _cap(which: str, default: float) -> Key:
     return Key(name, name, default)
 
 
-_KEYS = {
-    "embedding_scale": Key(
-        lambda get: sqrt(get("hidden_size")), lambda get: sqrt(get("embedding_length"))
-    )
-}
+_ROOT = Key(lambda get: sqrt(get("hidden_size")), lambda get: sqrt(get("embedding_length")))
+_KEYS = {"embedding_scale": _ROOT}
 _GEMMA = Architecture("gemma", {"gemma": FULL}, activation="gelu_tanh", keys=_KEYS, one_plus=True)
 _GEMMA2 = _GEMMA.like(
     "gemma2",

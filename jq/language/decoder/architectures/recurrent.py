@@ -122,6 +122,7 @@ _LFM2.like(
         "share_scale": base.Key("routed_scaling_factor", "expert_weights_scale", 1.0),
     },
     only={"use_expert_bias": (True,)},
+    defaults={"routed": {"num_dense_layers": 2}},
 )
 # Qwen 3 Next and 3.5: the gated delta rule, and attention with a gate in each 4th layer.
 _DELTA = names.ALL.but(
@@ -157,9 +158,9 @@ _NEXT = base.Architecture(
         "plain_rates": base.fixed(False, True),
         "width": base.Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
     },
-    defaults={"partial_rotary_factor": 0.25, "full_attention_interval": 4},
+    defaults={"partial_rotary_factor": 0.25, "full_attention_interval": 4} | base.STEPS,
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
 _TILED = {"tiled_heads": base.fixed(False, True), "normal_shares": base.KEYS["normal_shares"]}
 _QWEN35 = _NEXT.like("qwen35", {"qwen3_5_text": base.FULL}, keys=_TILED)
-_QWEN35.like("qwen35moe", {"qwen3_5_moe_text": base.FULL})
+_QWEN35.like("qwen35moe", {"qwen3_5_moe_text": base.FULL}, defaults={"routed": {}})

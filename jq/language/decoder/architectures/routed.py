@@ -11,6 +11,8 @@ _ROUTED = names.ALL.but(
     names.gated("mlp/shared", "mlp.shared_experts."),
     "mlp/router/preference:exp_probs_b.bias,mlp.gate.e_score_correction_bias",
 )
+FIRST = {"first_k_dense_replace": 0}
+TYPES = {"mlp_layer_types": base.LISTED}
 CHOSEN = {
     "normal_shares": SHARES,
     "share_scale": Key("routed_scaling_factor", "expert_weights_scale", 1.0),
@@ -25,10 +27,10 @@ _GLM = Architecture(
     names=_ROUTED.but(names.NORM_BETWEEN),
     keys=CHOSEN,
     switches={"norms": ("use_qk_norm", False)},
-    defaults={"partial_rotary_factor": 0.5},
+    defaults={"partial_rotary_factor": 0.5, "routed": FIRST},
 )
 # Whole heads turn. GGUF files of Solar Open are of `glm4moe`.
-_WHOLE = {"partial_rotary_factor": None, "max_window_layers": 62}
+_WHOLE = {"routed": FIRST, "partial_rotary_factor": None, "max_window_layers": 62}
 _KINDS = {"dots1": ("behind", 4096), "solar_open": FULL}
 _DOTS = _GLM.like(
     "dots1",
@@ -38,7 +40,7 @@ _DOTS = _GLM.like(
     defaults=_WHOLE,
     of_type={
         "dots1": {"norm_topk_prob": 0},
-        "solar_open": {"use_qk_norm": False, "partial_rotary_factor": 1.0},
+        "solar_open": {"use_qk_norm": False, "partial_rotary_factor": 1.0, "routed": {}},
     },
 )
 _DOTS.like(
@@ -49,6 +51,7 @@ _DOTS.like(
     names=_ROUTED.but("mlp/router/preference:,mlp.e_score_correction_bias"),
     positions="windowed",
     global_every=4,
+    defaults={"routed": TYPES | FIRST},
 )
 _BIAS = "mlp/router/preference:exp_probs_b.bias,block_sparse_moe.e_score_correction_bias"
 _DOTS.like(
@@ -59,7 +62,7 @@ _DOTS.like(
     own={"norms_of_all_heads": True},
     keys={"share_scale": Key(lambda get: 1.0, "expert_weights_scale", 1.0)},
     switches={"norms": base.ALWAYS},
-    defaults={"rotary_dim": 0, "partial_rotary_factor": 1.0},
+    defaults={"rotary_dim": 0, "partial_rotary_factor": 1.0, "routed": {}},
 )
 _ERNIE = Architecture(
     "ernie4_5-moe",
@@ -70,14 +73,16 @@ _ERNIE = Architecture(
     only={"moe_norm_min": (1e-12,)},
     switches=dict.fromkeys(("attention", "mlp", "head"), ("use_bias", False)),
     keys={"shared_experts": Key("moe_num_shared_experts", "expert_shared_count", 2)},
+    defaults={
+        "routed": {"moe_layer_interval": 1, "moe_layer_start_index": 1, "moe_layer_end_index": -1}
+    },
 )
 _ERNIE.like("ernie4_5", {"ernie4_5": FULL}, names=names.ALL, only={})
 _HUNYUAN = Architecture(
     "hunyuan-dense",
     {"hunyuan_v1_dense": FULL},
     names=names.ALL.but(
-        "attention/query_norm=,self_attn.query_layernorm",
-        "attention/key_norm=,self_attn.key_layernorm",
+        *(f"attention/{n}_norm=,self_attn.{n}_layernorm" for n in ("query", "key"))
     ),
     own={"turned_first": True, "normed_heads": True},
     switches={"norms": base.ALWAYS},
