@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
+from os.path import lexists
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,8 @@ from jq.base.errors import UserError
 from jq.base.system.files import as_object, json_object, mapped
 from jq.formats import Deferred, bytes_of
 
+Arrays = Mapping[str, np.ndarray | Deferred]
+Told = Callable[[float], None]
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _LARGEST_HEADER = 100 << 20  # the format's own limit
@@ -38,6 +41,9 @@ def read_shards(folder: Path) -> dict[str, dict[str, np.ndarray]]:
     """The same by file, in the order of their names: what the index says is in each."""
     index = folder / INDEX
     if not index.exists():
+        if not lexists(folder / SINGLE):
+            hint = "transformers makes it of a .bin: save_pretrained" * any(folder.glob("*.bin"))
+            raise UserError(f"this folder has no {SINGLE}", location=str(folder), hint=hint)
         return {SINGLE: read_file(folder / SINGLE)}
     found = json_object(index).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
@@ -47,6 +53,8 @@ def read_shards(folder: Path) -> dict[str, dict[str, np.ndarray]]:
         if Path(file).name != file:
             what = f"the index names a file outside of its folder: {file}"
             raise UserError(what, location=str(index))
+        if not lexists(folder / file):
+            raise UserError(f"{file} is missing, which the index names", location=str(index))
         held, own = read_file(folder / file), [n for n, where in found.items() if where == file]
         if missing := [name for name in own if name not in held]:
             raise UserError(f"{file} lacks the tensor {missing[0]!r}", location=str(index))
@@ -88,10 +96,8 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
         raise _wrong(f"tensor {name!r} has type {kind!r}, which is not known", path, start + first)
     dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
     if end - first != count * dtype.itemsize or start + end > len(data):
-        what = (
-            f"tensor {name!r}, {kind}{shape}, is at {first} to {end} of {len(data) - start} bytes"
-        )
-        raise _wrong(what, path, start + first)
+        place = f"{first} to {end} of {len(data) - start} bytes"
+        raise _wrong(f"tensor {name!r}, {kind}{shape}, is at {place}", path, start + first)
     return np.frombuffer(data, dtype, count, start + first).reshape(shape)
 
 
@@ -100,10 +106,7 @@ def _wrong(reason: str, path: Path, offset: int) -> UserError:
 
 
 def write_tensors(
-    file: BinaryIO,
-    arrays: Mapping[str, np.ndarray | Deferred],
-    told: Callable[[float], None] = lambda share: None,
-    **about: str,
+    file: BinaryIO, arrays: Arrays, told: Told = lambda share: None, **about: str
 ) -> None:
     """Writes arrays by name, one after the other, so that none is held that is deferred; `told`
     hears the share that is done, `about` is the file's metadata.
@@ -130,11 +133,7 @@ def write_tensors(
         assert file.tell() - first == array.nbytes, name
 
 
-def write_model(
-    path: Path,
-    arrays: Mapping[str, np.ndarray | Deferred],
-    told: Callable[[float], None] = lambda share: None,
-) -> None:
+def write_model(path: Path, arrays: Arrays, told: Told = lambda share: None) -> None:
     """Writes a file of a model; the package `transformers` asks what its tensors are made for."""
     with path.open("wb") as file:
         write_tensors(file, arrays, told, format="pt")

@@ -115,6 +115,18 @@ def test_damaged_safetensors_are_refused_with_the_offset(tmp_path):
             load_decoder(folder)
 
 
+def test_safetensors_that_are_not_there(tmp_path):
+    """The weights are of another form, or one of several files is missing."""
+    folder = write_folder("llama", tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"no model.safetensors .*; .*\.bin: save_pretrained"):
+        load_decoder(folder)
+    parts = write_folder("llama", tmp_path / "parts", shards=2)
+    (parts / "model-1.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model-1.safetensors is missing.*index.json"):
+        load_decoder(parts)
+
+
 def test_an_unknown_architecture_is_named(tmp_path):
     folder = write_folder("llama", tmp_path / "model")
     text = (folder / "config.json").read_text()
