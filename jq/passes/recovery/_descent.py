@@ -157,7 +157,7 @@ def _move_codes(
     for lazy in runs(rows.start, rows.stop, LAZY):
         own = panel.h[lazy, lazy]
         if moved is None:
-            panel.add(lazy, _recode(found, panel.residual[lazy].copy(), own, g, lazy))
+            panel.add(lazy, _recode(found, panel.residual[lazy], own, g, lazy))
         else:  # all of the block
             local = panel.residual[lazy] + own @ moved
             panel.add(lazy, moved + _recode(found, local, own, g, lazy))
@@ -201,16 +201,13 @@ def _rescale(
 def _recode(
     found: Solution, residual: np.ndarray, h: np.ndarray, g: int, rows: slice
 ) -> np.ndarray:
-    """Moves the codes of some rows of a block, one at a time, to their best; the change of W'.
-
-    `residual` is used up."""
-    scale = found.scale[g]
+    """Moves the codes of some rows of a block, one at a time, to their best; the change of W'."""
+    scale, inverse = found.scale[g], 1 / np.diagonal(h)
     codes = found.codes[rows]  # a view
     changes = np.empty_like(codes)
     for j in range(len(codes)):
-        new = found.grid.near(codes[j] - residual[j] * (1 / h[j, j]) / scale)
-        change = np.multiply(new - codes[j], scale, out=changes[j])
-        if change.any():
-            codes[j] = new
-            residual[j + 1 :] += h[j + 1 :, j, None] * change  # the rows to come
+        slope = residual[j] + h[j, :j] @ changes[:j]  # after the rows before
+        new = found.grid.near(codes[j] - slope * inverse[j] / scale)
+        np.multiply(new - codes[j], scale, out=changes[j])
+        codes[j] = new
     return changes

@@ -202,14 +202,14 @@ def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.nd
     for panel in runs(0, count, panel_rows(count)):
         errors = np.empty((panel.stop - panel.start, weight.shape[1]), np.float32)
         for lazy in runs(panel.start, panel.stop, LAZY):
-            for i in range(lazy.start, lazy.stop):
+            local = errors[lazy.start - panel.start : lazy.stop - panel.start]
+            before = np.ascontiguousarray(feedback[lazy, lazy].T)
+            for j, i in enumerate(range(lazy.start, lazy.stop)):
                 g = group[rows[i]]
                 scale, zero = found.scale[g], found.zero[g]
-                codes = found.grid.near(aim[i] / scale + zero)
+                codes = found.grid.near((aim[i] + before[j, :j] @ local[:j]) / scale + zero)
                 found.codes[rows[i]] = codes
-                e = np.subtract(own[i], (codes - zero) * scale, out=errors[i - panel.start])
-                aim[i + 1 : lazy.stop] += feedback[i, i + 1 : lazy.stop, None] * e
-            local = errors[lazy.start - panel.start : lazy.stop - panel.start]
+                np.subtract(own[i], (codes - zero) * scale, out=local[j])
             aim[lazy.stop : panel.stop] += feedback[lazy, lazy.stop : panel.stop].T @ local
         aim[panel.stop :] += feedback[panel, panel.stop :].T @ errors
 
