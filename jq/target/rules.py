@@ -92,7 +92,7 @@ def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str
     data = settings.model_dump()
     for key, value in overrides.items():
         if key in LISTS and isinstance(value, str):
-            value = [value]
+            value = [word.strip() for word in value.split(",")]
         if key == "format":
             if value in FLOAT_TYPES:
                 data["float_type"], value = value, FLOAT

@@ -19,7 +19,7 @@ WHOLE = (
     *("recovery", "minutes", "placement", "integer_only", "strict_encodings"),
     *("attention_precision", "convolution_sums"),
 )
-LISTS = ("op_types", "recovery")  # settings for which one word is a list of it
+LISTS = ("op_types", "recovery")  # settings that take words with commas as a list
 FLOAT = "float"  # the format name that means: leave it in floating point
 
 

@@ -94,9 +94,11 @@ def test_unknown_formats_list_the_known(key):
 
 def test_overrides_leave_the_rest_as_it_was():
     before = Settings()
-    after = apply_overrides(before, {"weights.format": "int4", "op_types": "gather"}, where="x")
+    given = {"weights.format": "int4", "op_types": "gather", "recovery": "smooth, gptq"}
+    after = apply_overrides(before, given, where="x")
     assert before == Settings()
     assert after.weights.format == "int4" and after.op_types == ("gather",)
+    assert after.recovery == ("smooth", "gptq")
     assert after.activations == before.activations
 
 
