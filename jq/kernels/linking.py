@@ -5,8 +5,7 @@ from iree.compiler.dialects import func
 
 from jq.base.errors import InternalError
 from jq.base.registry import import_all
-from jq.kernels.emit.dispatch import emit
-from jq.kernels.emit.values import mlir_type
+from jq.kernels.emit import emit, mlir_type
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 
 

@@ -11,9 +11,7 @@ from jq.kernels.attention.few_rows import attend
 from jq.kernels.attention.head import Head
 from jq.kernels.attention.pack import pack
 from jq.kernels.attention.skeleton import HeadPart, over_rows
-from jq.kernels.emit.builder import Builder, Tile
-from jq.kernels.emit.dispatch import Operands, emit
-from jq.kernels.emit.values import Index, Values, mlir_type, vec
+from jq.kernels.emit import Builder, Index, Operands, Tile, Values, emit, mlir_type, vec
 from jq.kernels.machine import amx
 from jq.kernels.machine.tile_cut import ROWS, WORDS
 

@@ -19,9 +19,7 @@ from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.pack import scored, shown
-from jq.kernels.emit.builder import Builder, Tiles
-from jq.kernels.emit.dispatch import Operands, Output, dispatch
-from jq.kernels.emit.lanes import Chains, transpose
+from jq.kernels.emit import Builder, Chains, Operands, Output, Tiles, dispatch, transpose
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.epilogue.functions import exp2

@@ -8,8 +8,7 @@ from iree.compiler import ir
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.pack import Lanes, scored, shown
 from jq.kernels.attention.skeleton import HeadPart, HeadRows
-from jq.kernels.emit.builder import Builder, Tile
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit import Builder, Index, Indices, Tile, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.schedule.rows import split
 

@@ -6,9 +6,7 @@ from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.skeleton import over_heads
-from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Operands
-from jq.kernels.emit.lanes import transpose
+from jq.kernels.emit import Builder, Operands, Tile, Tiles, transpose
 from jq.kernels.emit.values import Index, Indices, Position, Values, lanes_of, vec
 from jq.kernels.machine.isa import CHAINS
 

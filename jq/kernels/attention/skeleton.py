@@ -16,9 +16,7 @@ from typing import ClassVar
 from iree.compiler import ir
 
 from jq.kernels.attention.heads import Heads
-from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Operands, Output, dispatch
-from jq.kernels.emit.lanes import Chains, batches
+from jq.kernels.emit import Builder, Chains, Operands, Output, Tile, Tiles, batches, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import exp2
 from jq.kernels.epilogue.steps import LOG2_E

@@ -6,9 +6,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile
-from jq.kernels.emit.lanes import batches
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit import Builder, Index, Indices, Tile, Values, batches, vec
 from jq.kernels.epilogue.emitters import emitter
 from jq.kernels.epilogue.functions import DOUBT, doubt
 from jq.kernels.epilogue.rescale_emitter import RescaleEmitter as RescaleEmitter  # registers itself

@@ -10,8 +10,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from jq.base.errors import InternalError
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Values, lanes_of, vec
+from jq.kernels.emit import Builder, Values, lanes_of, vec
 from jq.kernels.epilogue import code_steps, functions, steps
 from jq.kernels.epilogue.step import Step
 from jq.kernels.machine.dot import halves, pack_bytes

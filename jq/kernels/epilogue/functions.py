@@ -8,8 +8,7 @@ from functools import cache
 import numpy as np
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import lanes_of
+from jq.kernels.emit import Builder, lanes_of
 from jq.kernels.emit.vector_ops import VectorOps
 from jq.kernels.epilogue.steps import LOG2_E, phi
 from jq.kernels.machine.isa import Isa

@@ -9,8 +9,7 @@ from typing import Any
 from iree.compiler import ir
 
 from jq.formats.requantize import INT32
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Values, lanes_of, vec
+from jq.kernels.emit import Builder, Values, lanes_of, vec
 from jq.kernels.epilogue.code_steps import Rescale, WideRescale
 from jq.kernels.epilogue.emitters import Emitter, emits
 

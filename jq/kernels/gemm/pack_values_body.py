@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, transpose, vec
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
-from jq.kernels.emit.lanes import transpose
-from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.pack_values import PackValues
 from jq.kernels.machine.tile_cut import DEPTH, ROWS

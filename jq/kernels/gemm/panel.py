@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit import Builder, Index, Indices, Tile, Values, vec
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
 from jq.kernels.epilogue.step import ELEMENT
 from jq.kernels.gemm.source import PanelPart, Source, Start, first_sums, split_starts

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit import Builder, Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.machine import dot

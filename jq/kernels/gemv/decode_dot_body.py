@@ -9,10 +9,8 @@ from iree.compiler import ir
 
 from jq.base.errors import InternalError
 from jq.formats import get_format
-from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, transpose, vec
 from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch, emit
-from jq.kernels.emit.lanes import transpose
-from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
 from jq.kernels.gemm.body import multiply

@@ -19,9 +19,8 @@ from dataclasses import replace
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, vec
 from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
-from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part, joined, number_of
 from jq.kernels.gemv.panels import Levels, StackedPanel

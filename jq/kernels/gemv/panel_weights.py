@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Index, Values, vec
+from jq.kernels.emit import Builder, Index, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.tensor import TensorType

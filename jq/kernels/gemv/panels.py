@@ -7,8 +7,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit import Builder, Index, Indices, Tile, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, PanelWeights, Part, joined, number_of

@@ -6,9 +6,7 @@ import math
 from iree.compiler import ir
 
 from jq.kernels.attention.skeleton import HeadPart, HeadRows, over_rows
-from jq.kernels.emit.builder import Builder, Tile
-from jq.kernels.emit.dispatch import Operands, emit
-from jq.kernels.emit.values import Index, Indices, Values, high, vec
+from jq.kernels.emit import Builder, Index, Indices, Operands, Tile, Values, emit, high, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS
 from jq.kernels.integer_attention import pack as packing

@@ -5,9 +5,7 @@ import math
 from iree.compiler import ir
 
 from jq.kernels.attention.skeleton import over_heads
-from jq.kernels.emit.builder import Builder, Tiles
-from jq.kernels.emit.dispatch import Operands
-from jq.kernels.emit.lanes import interleave, transpose
+from jq.kernels.emit import Builder, Operands, Tiles, interleave, transpose
 from jq.kernels.emit.values import Index, Position, Values, vec
 from jq.kernels.integer_attention.description import SPREAD, UNDERFLOW, IntegerAttention
 from jq.kernels.machine import dot

@@ -11,8 +11,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, memref
 
 from jq.base.errors import InternalError
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Index, high, vec
+from jq.kernels.emit import Builder, Index, high, vec
 from jq.kernels.machine.tile_cut import ROWS, WORDS
 
 # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) at a kernel's first call in a process, which

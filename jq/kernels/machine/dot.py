@@ -11,8 +11,7 @@ instruction does that, widened to f32. Products of bf16 are exact in f32; each s
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Indices, Values, lanes_of, vec
+from jq.kernels.emit import Builder, Indices, Values, lanes_of, vec
 from jq.kernels.machine.isa import Isa
 
 SIGN_BITS = 0x80808080 - (1 << 32)

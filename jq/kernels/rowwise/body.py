@@ -6,9 +6,8 @@ from functools import singledispatch
 from iree.compiler import ir
 
 from jq.base.errors import InternalError
-from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit import Builder, Index, Indices, Tiles, Values, vec
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
-from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.description import QuantizeRows, RowKernel, RowRanges
 from jq.kernels.rowwise.quantizer import RowQuantizer

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tiles
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit import Builder, Index, Indices, Tiles, Values, vec
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.rowwise.body import row_body
 from jq.kernels.rowwise.description import Normalize

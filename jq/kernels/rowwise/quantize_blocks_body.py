@@ -5,9 +5,7 @@ from iree.compiler import ir
 
 from jq.base.errors import InternalError
 from jq.formats import get_format
-from jq.kernels.emit.builder import Builder, Tiles
-from jq.kernels.emit.dispatch import Operands, emit
-from jq.kernels.emit.values import Index, Values, vec
+from jq.kernels.emit import Builder, Index, Operands, Tiles, Values, emit, vec
 from jq.kernels.emit.vector_ops import VectorOps
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.quantize_blocks import QuantizeBlocks

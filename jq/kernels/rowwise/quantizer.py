@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_codes
 from jq.kernels.machine.dot import PACKED, pack_bytes
 from jq.kernels.machine.isa import Isa

@@ -5,9 +5,7 @@ from functools import partial
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Operands, emit
-from jq.kernels.emit.values import Index, Values, vec
+from jq.kernels.emit import Builder, Index, Operands, Tile, Tiles, Values, emit, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, rounded_bits
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise import row_chain

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from iree.compiler import ir
 from iree.compiler.dialects import arith, math, vector
 
-from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit import Builder, Operands, Output, Tile, Tiles, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, lanes_of, vec
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise import row_program

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, math, memref
 
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import lanes_of, vec
+from jq.kernels.emit import Builder, lanes_of, vec
 from jq.kernels.epilogue.rescale_emitter import halves, high_half
 from jq.kernels.rowwise.row_program import Line
 

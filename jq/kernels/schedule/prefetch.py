@@ -17,8 +17,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, memref, tensor
 
-from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Index
+from jq.kernels.emit import Builder, Index
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.tiling import LINE
 

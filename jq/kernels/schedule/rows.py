@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit import Builder, Output, Tile, Tiles, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, lanes_of, vec
 from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import TensorType
