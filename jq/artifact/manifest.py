@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from jq.artifact.keys import StoredFile
 from jq.base.tree import check_structure
-from jq.target.rules import Rule
-from jq.target.target import Target, load_target
+from jq.target import Rule, Target, load_target
 
 # The newest that is read: raised when a reader of the old schema would misread the new one. An
 # artifact says the oldest that reads it: 2 where it has several sizes.

@@ -16,8 +16,7 @@ from jq.iree.compiler import check_flags
 from jq.passes.pipeline import Pipeline, PipelineFile, load_pipeline
 from jq.passes.pipeline.file import Rules, SettingsLike, as_overrides, as_rules
 from jq.planning.calibration.ranges import Ranges
-from jq.target.rules import Rule
-from jq.target.target import Target, load_target
+from jq.target import Rule, Target, load_target
 
 
 @dataclass(frozen=True)

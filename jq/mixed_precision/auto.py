@@ -23,8 +23,7 @@ from jq.mixed_precision.costs import Choice, decibels
 from jq.mixed_precision.problem import Problem, check_rules, find_problem, rules_of, without
 from jq.mixed_precision.worth import FLOOR, WorthChooser
 from jq.passes.pipeline import PipelineFile, flat_settings
-from jq.target.rules import Rule
-from jq.target.settings import FLOAT
+from jq.target import FLOAT, Rule
 
 
 # A choice in words: rules that say why they are there, and one sentence for all.

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding, get_format
-from jq.ir import Op, Program, dtype_of, shape_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, Program, dtype_of, shape_of, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.stack import trip_count
 from jq.mixed_precision.candidates import Candidate

@@ -22,8 +22,7 @@ from jq.mixed_precision.evaluate import State
 from jq.mixed_precision.problem import Problem, with_rules
 from jq.mixed_precision.speed import estimated_shares
 from jq.reporting.benchmark import random_inputs
-from jq.target.rules import Rule
-from jq.target.settings import FLOAT
+from jq.target import FLOAT, Rule
 
 SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least
 

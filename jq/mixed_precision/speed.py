@@ -28,9 +28,7 @@ from jq.mixed_precision.problem import Problem, with_rules
 from jq.passes.pipeline import rewrite
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
 from jq.planning.operands import contractions, find_weight, op_name
-from jq.target.rules import Rule
-from jq.target.settings import FLOAT
-from jq.target.target import Target
+from jq.target import FLOAT, Rule, Target
 
 MEMORY = 16.0  # bytes of weights a cycle
 TILES = 4.0  # times the products of vectors that matrix tiles reach

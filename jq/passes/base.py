@@ -21,9 +21,7 @@ from jq.planning.decisions import QuantPlan
 from jq.planning.moments.collect import MomentsCache
 from jq.planning.moments.gains import Gains
 from jq.planning.moments.inputs import Wanted
-from jq.target.rules import Rule
-from jq.target.settings import Settings
-from jq.target.target import Target
+from jq.target import Rule, Settings, Target
 
 NO_DATA = "it needs calibration data"
 P = TypeVar("P")

@@ -14,8 +14,7 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.formats import Encoding, get_format
-from jq.ir import Op, Program, at, dtype_of, ir
-from jq.ir.build import NAME, copied
+from jq.ir import NAME, Op, Program, at, copied, dtype_of, ir
 from jq.ir.encodings import store
 from jq.ir.quantized.elements import as_stored
 from jq.passes.qdq.place_activations import through_codes

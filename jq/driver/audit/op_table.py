@@ -6,8 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from jq.base.tables import Shown, plain_table
-from jq.ir import Program, dtype_name, dtype_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Program, dtype_name, dtype_of, string_attr
 from jq.ir.decisions import decisions
 from jq.ir.ops.lookup import is_product
 from jq.passes.order import Level

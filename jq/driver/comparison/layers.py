@@ -13,8 +13,7 @@ import numpy as np
 from jq.base.progress import Progress, silent
 from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, LayerError
 from jq.formats import affine_format
-from jq.ir import OPS, Program, at, dtype_of, ir, shape_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, OPS, Program, at, dtype_of, ir, shape_of, string_attr
 from jq.ir.hoist import can_leave
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.oracle.xla import XlaExecutable

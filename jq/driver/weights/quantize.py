@@ -12,8 +12,7 @@ from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
 from jq.frontends.tracing.inputs import with_params
 from jq.frontends.tracing.modules import parse_stablehlo
-from jq.ir import dtype_of, ir, parse_module
-from jq.ir.mlir_context import bytecode_of
+from jq.ir import bytecode_of, dtype_of, ir, parse_module
 from jq.planning.operands import contractions, op_name
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.base.from_jax import clean_scope, load_by_xla, scope
 from jq.base.registry import unused
-from jq.ir import Op, editing, func, ir, is_read, shape_of, to_dtype, walk
+from jq.ir import Op, bytecode_of, editing, func, ir, is_read, shape_of, to_dtype, walk
 from jq.ir.arrays import OPS
-from jq.ir.mlir_context import bytecode_of
 
 # Large arrays of `dense_resource` attributes.
 # The bindings write the bytes of such an attribute but do not read them. The StableHLO interpreter

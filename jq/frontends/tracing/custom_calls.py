@@ -13,8 +13,7 @@ from jax.lax import linalg
 
 from jq.base.errors import UserError
 from jq.base.from_jax import ONE_DEVICE, clean_scope, scope, without_errors
-from jq.ir import Op, editing, ir, stablehlo, walk
-from jq.ir.build import replace, string_attr
+from jq.ir import Op, editing, ir, replace, stablehlo, string_attr, walk
 from jq.ir.decisions import ROUNDED
 
 Result = TypeVar("Result")

@@ -9,8 +9,7 @@ from typing import Any
 from jq.base.errors import UserError, known
 from jq.base.from_jax import clean_scope, scope, with_shapes
 from jq.frontends.tracing.legalize import inline_calls
-from jq.ir import editing, func, ir, parse_module, run_passes, walk
-from jq.ir.mlir_context import bytecode_of
+from jq.ir import bytecode_of, editing, func, ir, parse_module, run_passes, walk
 
 LARGEST = (1 << 31) - 1  # of a size
 _AXES = 60  # of a tensor; NumPy has 64, and passes add some

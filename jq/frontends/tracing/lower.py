@@ -16,8 +16,7 @@ from jq.frontends.tracing.custom_calls import without_checks
 from jq.frontends.tracing.dynamic import concrete_shape
 from jq.frontends.tracing.inputs import leaf_names, unique
 from jq.frontends.tracing.trace_errors import cannot_trace, expected, of_shapes
-from jq.ir import ir, parse_module
-from jq.ir.mlir_context import bytecode_of
+from jq.ir import bytecode_of, ir, parse_module
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@
 from collections import Counter
 
 from jq.base.from_jax import clean_scope, scope
-from jq.ir import Op, Program, editing, ir, maker, walk
+from jq.ir import CONTROL, Op, Program, editing, ir, maker, walk
 from jq.ir.build import NAME, SCOPE
 from jq.ir.encodings import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import known_ops
-from jq.ir.values import CONTROL
 
 # Ops whose first operand is the same tensor in another shape, order, type or part.
 _VIEWS = frozenset(

@@ -16,12 +16,10 @@ from jq.base.deep import Steps, deep
 from jq.base.errors import LOG, UserError
 from jq.formats import Encoding, Leaf, QuantizedTensor, get_format
 from jq.frontends.tracing.constants import constant_array
-from jq.ir import Program, at, dtype_of, ir, maker
-from jq.ir.build import replace, string_attr
+from jq.ir import Program, at, dtype_of, ir, maker, replace, string_attr, users
 from jq.ir.encodings import Arrays, Listed, describe, digest_of, write_encodings
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.ops import Contraction, Movement, rule_of
-from jq.ir.values import users
 
 _PIECE = 1 << 20
 

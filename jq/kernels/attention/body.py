@@ -12,8 +12,7 @@ from jq.kernels.attention.head import Head
 from jq.kernels.attention.pack import pack
 from jq.kernels.attention.skeleton import HeadPart, over_rows
 from jq.kernels.emit import Builder, Index, Operands, Tile, Values, emit, mlir_type, vec
-from jq.kernels.machine import amx
-from jq.kernels.machine.tile_cut import ROWS, WORDS
+from jq.kernels.machine import ROWS, WORDS, amx
 
 # `Attention` on matrix tiles: 16 rows of q by 16 keys, 32 columns of the head at a time, in bf16.
 #

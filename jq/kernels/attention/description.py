@@ -20,8 +20,7 @@ from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.step import SCALAR, Step, check, operand_types
 from jq.kernels.epilogue.steps import LOG2_E
-from jq.kernels.machine.isa import CHAINS
-from jq.kernels.machine.tile_cut import ROWS, WORDS
+from jq.kernels.machine import CHAINS, ROWS, WORDS
 from jq.kernels.tensor import TensorType
 
 SMALLEST_SCALE = 2.0**-100  # scores that are not yet scaled may differ by infinity below it

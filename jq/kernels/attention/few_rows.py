@@ -23,8 +23,7 @@ from jq.kernels.emit import Builder, Chains, Operands, Output, Tiles, dispatch, 
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.epilogue.functions import exp2
-from jq.kernels.machine import tiling
-from jq.kernels.machine.isa import CHAINS
+from jq.kernels.machine import CHAINS, tiling
 from jq.kernels.schedule.rows import split
 from jq.kernels.tensor import TensorType
 

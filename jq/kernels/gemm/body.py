@@ -14,8 +14,7 @@ from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.gemm.source import PanelPart, Source
-from jq.kernels.machine import dot
-from jq.kernels.machine.tiling import row_block
+from jq.kernels.machine import dot, row_block
 from jq.kernels.schedule.rows import Blocks, Rows, fill, row_dispatch, wanted_rows
 from jq.kernels.tensor import TensorType
 

@@ -17,9 +17,8 @@ from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, check, operand_types
 from jq.kernels.gemm.product import MatrixPanels
 from jq.kernels.gemm.two_digits import TwoDigits
-from jq.kernels.machine import tiling
+from jq.kernels.machine import Tiling, tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight, unpack_weight
-from jq.kernels.machine.tiling import Tiling
 from jq.kernels.schedule.layout import Batch, Sequences
 from jq.kernels.tensor import Array, TensorType, cut_last, join_last
 

@@ -23,9 +23,7 @@ from jq.kernels.epilogue.step import operand_types
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights, segment_depth
 from jq.kernels.gemm.product import MatrixPanels, PanelProduct
-from jq.kernels.machine import tiling
-from jq.kernels.machine.tile_cut import TiledCut
-from jq.kernels.machine.tiling import LINE, Tiling
+from jq.kernels.machine import LINE, TiledCut, Tiling, tiling
 from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import Array, TensorType, cut_last
 

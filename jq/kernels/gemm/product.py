@@ -8,9 +8,7 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import Step, check
 from jq.kernels.kernel import ByColumn, MatrixProduct
-from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.tile_cut import TiledCut
-from jq.kernels.machine.tiling import Tiling
+from jq.kernels.machine import Isa, TiledCut, Tiling
 from jq.kernels.schedule.layout import Batch, Sequences
 from jq.kernels.tensor import Array, TensorType
 

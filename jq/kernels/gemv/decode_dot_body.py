@@ -15,9 +15,8 @@ from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
 from jq.kernels.gemm.body import multiply
 from jq.kernels.gemv.decode_dot import DecodeDot
+from jq.kernels.machine import TiledCut, row_block
 from jq.kernels.machine.tile_cut import ROWS as TILE
-from jq.kernels.machine.tile_cut import TiledCut
-from jq.kernels.machine.tiling import row_block
 from jq.kernels.schedule.rows import Rows, row_dispatch
 from jq.kernels.tensor import TensorType, element_name
 

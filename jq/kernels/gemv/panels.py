@@ -11,8 +11,7 @@ from jq.kernels.emit import Builder, Index, Indices, Tile, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, PanelWeights, Part, joined, number_of
-from jq.kernels.machine import dot
-from jq.kernels.machine.tiling import LINE
+from jq.kernels.machine import LINE, dot
 from jq.kernels.schedule import prefetch
 
 Levels = tuple[Values, Sequence[Values], Values]  # scales, minima if any, zero points; by vector

@@ -24,8 +24,7 @@ from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part
 from jq.kernels.gemv.panels import Levels, StackedPanel
-from jq.kernels.machine import amx
-from jq.kernels.machine.tile_cut import ROWS, WORDS
+from jq.kernels.machine import ROWS, WORDS, amx
 from jq.kernels.schedule import prefetch
 from jq.kernels.tensor import TensorType
 

@@ -18,8 +18,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, memref, tensor
 
 from jq.kernels.emit import Builder, Index
-from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.tiling import LINE
+from jq.kernels.machine import LINE, Isa
 
 SHARE = 0.75  # of the second cache, for two panels
 LEAST = 4 << 10  # bytes of a panel: less is there soon enough

@@ -15,8 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from jq.ir import OPS, Op, dtype_of, ir, shape_of
-from jq.ir.build import like
+from jq.ir import OPS, Op, dtype_of, ir, like, shape_of
 from jq.ir.numbers import Number, where
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.powers import exp2, log2, polynomial

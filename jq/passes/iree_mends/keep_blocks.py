@@ -7,8 +7,7 @@
 
 Fires where plain arithmetic reads the raw blocks of a weight."""
 
-from jq.ir import Program, context, ir
-from jq.ir.build import barrier
+from jq.ir import Program, barrier, context, ir
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jq.ir import Op, Program, at, ir, maker, users
-from jq.ir.build import barrier, replace
+from jq.ir import Op, Program, at, barrier, ir, maker, replace, users
 from jq.passes.base import Pass, PassContext, known_passes
 
 BARRIER = "stablehlo.optimization_barrier"

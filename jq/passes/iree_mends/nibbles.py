@@ -13,10 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of, walk
+from jq.ir import CONTROL, OPS, Op, Program, at, dtype_of, ir, shape_of, walk
 from jq.ir.build import recast, replace, strided_slice
 from jq.ir.types import is_narrow
-from jq.ir.values import CONTROL
 from jq.passes._retype import retype, retype_functions, values_of
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import NAME, create, i64_array, integers, string_attr
 from jq.ir.ops.dims import by_matrix
-from jq.ir.types import tensor_type
 from jq.passes.iree_mends.mend import Mend
 
 LARGEST = 1024 * 1024  # length of what goes in times what comes out: 16 MiB of matrix

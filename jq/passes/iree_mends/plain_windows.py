@@ -16,8 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.ir import OPS, Op, ir, shape_of, stablehlo
-from jq.ir.build import i64_array, integers
+from jq.ir import OPS, Op, i64_array, integers, ir, shape_of, stablehlo
 from jq.ir.ops.geometry import Geometry
 from jq.ir.ops.layout import Layout, padding_of, turned_axes
 from jq.ir.ops.lookup import rule_named

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from jq.ir import OPS, Op, dtype_of, ir, shape_of
-from jq.ir.build import i64_array, integers
+from jq.ir import OPS, Op, dtype_of, i64_array, integers, ir, shape_of
 from jq.ir.ops.dims import Dims
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.shields.sums import is_outer

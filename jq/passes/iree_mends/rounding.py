@@ -6,9 +6,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, constant_of, dtype_of, ir, shape_of
+from jq.ir import OPS, Op, Program, at, constant_of, dense_array, dtype_of, ir, shape_of
 from jq.ir.build import barrier, like, recast
-from jq.ir.constants import dense_array
 from jq.ir.numbers import Number, where
 from jq.ir.types import number_kind
 from jq.ir.values import maker, reached

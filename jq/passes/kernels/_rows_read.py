@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Op, Program, dtype_of, evaluate, integers, ir, maker, shape_of
-from jq.ir.values import CONTROL
+from jq.ir import CONTROL, Op, Program, dtype_of, evaluate, integers, ir, maker, shape_of
 from jq.kernels import IntegerAttention, Kernel, Sequences
 from jq.passes.kernels._kernel import called, declarations
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, evaluate, func, ir, shape_of
-from jq.ir.build import NAME, like, string_attr
+from jq.ir import NAME, OPS, Op, Program, at, evaluate, func, ir, like, shape_of, string_attr
 from jq.kernels import Product, RoundToHalves
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_instead, call_kernel, called, declarations, renamed

@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, evaluate, func, ir
-from jq.ir.build import NAME, like, string_attr
+from jq.ir import NAME, Op, Program, at, dtype_of, evaluate, func, ir, like, short_kind, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.ops.integer_step import INTEGER
-from jq.ir.values import short_kind
 from jq.kernels import Kernel, RowQuantization
 from jq.kernels.epilogue.code_steps import ToCodes
 from jq.passes.base import Pass, PassContext

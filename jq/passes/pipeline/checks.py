@@ -11,9 +11,8 @@ from jq.passes.order import REMOVED
 from jq.passes.pipeline.file import Pipeline, PipelineFile, flat_settings, read_pipeline
 from jq.planning.calibration.observer import get_observer
 from jq.planning.limits import limited_kinds, op_kinds
+from jq.target import FLOAT, Settings, Target
 from jq.target.rules import Rule, apply_overrides, check_rule
-from jq.target.settings import FLOAT, Settings
-from jq.target.target import Target
 
 
 def check_settings(settings: Settings) -> None:

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of
+from jq.ir import NAME, OPS, Op, Program, dtype_of, ir, like, maker, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.build import NAME, like
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction, Movement
 from jq.ir.ops.dims import Dims, dot

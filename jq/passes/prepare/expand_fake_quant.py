@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, affine_format, get_format, is_affine, unpacked
-from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, maker, shape_of
-from jq.ir.build import NAME, like, string_attr
+from jq.ir import NAME, OPS, Program, at, dtype_of, evaluate, ir, like, maker, shape_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.encodings import FakeQuant, match_fake_quant, store
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, match, quantize, quantize_dynamic

@@ -8,8 +8,7 @@ strides, padding or groups say which pixels are read, where channels are not the
 blocks of integers do not divide them, or where settings tell convolutions from products."""
 
 from jq.formats import get_format
-from jq.ir import NAME, OPS, Op, Program, dtype_of, ir, shape_of, string_attr, tensor_type
-from jq.ir.build import create
+from jq.ir import NAME, OPS, Op, Program, create, dtype_of, ir, shape_of, string_attr, tensor_type
 from jq.ir.ops.dims import DOT_GENERAL, Dims
 from jq.ir.ops.layout import CONVOLUTION, Layout, Window, is_plain
 from jq.passes.base import PassContext

@@ -10,9 +10,8 @@ numbers. Either factor may be a weight."""
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, ir, kind_of, maker, shape_of
+from jq.ir import OPS, Op, Program, direction_of, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact, step
-from jq.ir.build import direction_of
 from jq.ir.ops.selection import splat_of
 from jq.passes.base import PassContext
 from jq.passes.rewrite import Rewrite

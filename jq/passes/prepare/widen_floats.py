@@ -15,10 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from jq.formats import Deferred
-from jq.ir import Program, at, dtype_of, ir, markers
+from jq.ir import Program, at, create, dtype_of, ir, maker, markers, reached, replace
 from jq.ir.arrays import OPS
-from jq.ir.build import create, replace
-from jq.ir.values import maker, reached
 from jq.passes._retype import keep_signature, keep_types, retype, retype_functions, values_of
 from jq.passes.base import Pass, PassContext
 

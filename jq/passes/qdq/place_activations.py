@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of
-from jq.ir.build import like, replace
+from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, like, maker, replace, shape_of
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
 from jq.ir.ops.dataflow import Encodings
 from jq.ir.ops.lattice import Encoded

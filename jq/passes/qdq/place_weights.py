@@ -15,8 +15,7 @@ from jq.base.errors import LOG
 from jq.formats import NUMPY, Encoding, affine_format, get_format, is_affine
 from jq.formats.blocks import reduce_blocks
 from jq.formats.checks import scales_vanish
-from jq.ir import Op, Program, at, dtype_of, maker
-from jq.ir.build import copied, replace
+from jq.ir import Op, Program, at, copied, dtype_of, maker, replace
 from jq.ir.encodings import store_weight, write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops import Movement, rule_of

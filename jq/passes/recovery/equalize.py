@@ -16,8 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jq.formats import Encoding, get_format
-from jq.ir import Program, dtype_of
-from jq.ir.types import number_kind
+from jq.ir import Program, dtype_of, number_kind
 from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._channel_trials import Measured, Trial, extents_of
 from jq.passes.recovery._inputs import held_out, planned_weights

@@ -16,12 +16,11 @@ from jq.driver.comparison.layers import Calls, compare_layers
 from jq.driver.comparison.outputs import Outputs, worst
 from jq.driver.comparison.result import Comparison, ErrorSum, Inside
 from jq.driver.compiled import CompiledModel
-from jq.ir import OPS, Program, at, dtype_of, shape_of
+from jq.ir import OPS, Program, at, dtype_of, number_kind, shape_of
 from jq.ir.ops.dims import work_of
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.loaded import call_apart
 from jq.ir.oracle.xla import PRODUCTS, XlaExecutable
-from jq.ir.types import number_kind
 from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.evaluation import evaluation_of
 from jq.reporting.measuring.measure import check_same_model

@@ -32,9 +32,7 @@ from jq.reporting.benchmark import Job as BenchJob
 from jq.reporting.benchmark import bench as measure_jobs
 from jq.reporting.benchmark import random_inputs
 from jq.reporting.measuring.evaluation import Evaluation
-from jq.target.rules import Rule
-from jq.target.settings import FLOAT
-from jq.target.target import Target
+from jq.target import FLOAT, Rule, Target
 
 
 def compare_compiled(

@@ -31,8 +31,7 @@ from jq.reporting.measuring.measure import bench, compare_compiled, plan_again
 from jq.reporting.report.graph import Graph, graph_of
 from jq.reporting.report.provenance import DEFAULT_TARGET, options_of, provenance
 from jq.reporting.report.suggest import Suggestion, suggestions
-from jq.target.settings import FLOAT
-from jq.target.target import Target
+from jq.target import FLOAT, Target
 
 BINS = 64
 

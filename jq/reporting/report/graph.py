@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.driver.comparison.result import LayerError
-from jq.ir import Op, Program, ir, kind_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, Program, ir, kind_of, string_attr
 from jq.ir.ops.lookup import contraction_names
 from jq.ir.values import BRANCHES, LOOP
 from jq.reporting.measuring.verdict import number

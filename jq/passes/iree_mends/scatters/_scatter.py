@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats.arrays import clip
-from jq.ir import OPS, Op, at, dtype_of, ir, kind_of, shape_of, stablehlo
-from jq.ir.build import constant_of, create
+from jq.ir import OPS, Op, at, constant_of, create, dtype_of, ir, kind_of, shape_of, stablehlo
 from jq.ir.index_range import Element, Range, index_range
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from jq.formats.arrays import clip
 from jq.formats.blocks import full
-from jq.ir import OPS, Op, at, dtype_of, ir, last_of, shape_of, stablehlo
-from jq.ir.build import create, i64_array
+from jq.ir import OPS, Op, at, create, dtype_of, i64_array, ir, last_of, shape_of, stablehlo
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.scatters import _scatter as scatters
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, last_of, maker, users, walk
-from jq.ir.build import barrier
+from jq.ir import OPS, Op, Program, at, barrier, dtype_of, ir, is_read, last_of, maker, users, walk
 from jq.ir.pointwise import POINTWISE
 from jq.ir.stack import trip_count
 from jq.ir.values import reached, reads

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, ir, maker, reached, shape_of
 from jq.ir.build import attributes_of, barrier
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import is_product
-from jq.ir.values import reached
 from jq.passes.iree_mends.mend import Mend, Read, Shield
 from jq.passes.iree_mends.shields.writes import element
 

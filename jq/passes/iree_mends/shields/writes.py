@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of, stablehlo
-from jq.ir.build import barrier
+from jq.ir import OPS, Op, Program, at, barrier, dtype_of, enclosing, ir, maker, shape_of, stablehlo
 from jq.ir.memory import origins
 from jq.ir.values import CONTROL, LOOP, operands_of, reached, reads, users
 from jq.passes.base import PassContext

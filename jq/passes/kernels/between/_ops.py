@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from jq.ir import Op, dense_array, dtype_of, integers, ir, maker, shape_of, stablehlo
+from jq.ir import Op, dense_array, dtype_of, integers, ir, like, maker, shape_of, stablehlo
 from jq.ir.arrays import OPS as PROGRAM
-from jq.ir.build import like
 from jq.ir.ops.selection import combines
 from jq.ir.values import short_kind
 from jq.kernels.rowwise.row_program import MOST, OPS

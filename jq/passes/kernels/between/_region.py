@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, ir, maker, shape_of
+from jq.ir import Op, direction_of, integers, ir, maker, shape_of, short_kind
 from jq.ir.arrays import OPS as PROGRAM
-from jq.ir.build import direction_of, integers
 from jq.ir.ops.selection import combines
-from jq.ir.values import short_kind
 from jq.kernels import Line, RowProgram, Source
 from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, RESULT, SHIFTS, by_element
 from jq.passes.kernels.between._high_halves import with_high_halves

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import NAME, Program, at, dtype_of, ir, shape_of, string_attr, users
+from jq.ir import NAME, Program, at, dtype_of, ir, shape_of, short_kind, string_attr, users
 from jq.ir.arrays import OPS as PROGRAM
-from jq.ir.values import short_kind
 from jq.kernels.rowwise.row_program import CHEAP
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, isa_of

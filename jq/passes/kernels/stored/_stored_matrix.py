@@ -11,8 +11,7 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import Encoding
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
-from jq.ir.build import i64_array, like
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, i64_array, ir, like, maker, shape_of
 from jq.ir.build import replace as replace_op
 from jq.ir.encodings import describe_parts
 from jq.ir.layout import MatrixForm

@@ -10,10 +10,9 @@ from jq.base.deep import Steps, deep
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.blocks import expand
 from jq.formats.imported import WithMinimum
-from jq.ir import OPS, Op, at, ir, kind_of, users
+from jq.ir import OPS, Op, at, ir, kind_of, number_kind, users
 from jq.ir.build import NAME, integers, picked, string_attr
 from jq.ir.ops import Contraction, rule_of
-from jq.ir.types import number_kind
 
 
 # Blocks of elements that share their parameters, and one number for each.

@@ -8,8 +8,7 @@ is none of it: no other comparisons are followed, nor what picks from larger tab
 import math
 from typing import Any
 
-from jq.ir import OPS, Program, at, dtype_of, ir, maker, shape_of
-from jq.ir.build import direction_of
+from jq.ir import OPS, Program, at, direction_of, dtype_of, ir, maker, shape_of
 from jq.ir.slicing import compute
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS

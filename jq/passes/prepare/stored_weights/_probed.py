@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from jq.ir import OPS, Op, dtype_of, ir, kind_of, maker, shape_of
-from jq.ir.build import copied
+from jq.ir import OPS, Op, copied, dtype_of, ir, kind_of, maker, reached, shape_of
 from jq.ir.pointwise import POINTWISE
-from jq.ir.values import reached
 from jq.passes.prepare.stored_weights import FLOATS
 
 Codes = Mapping[ir.Value, ir.Value]

@@ -18,8 +18,7 @@ from jq.formats import NUMPY
 from jq.formats.floats import Fp4E2M1, Nf4
 from jq.formats.imported import Codebook, Codebook2, Codebook4
 from jq.formats.scaled import Scaled
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
-from jq.ir.build import like
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, like, maker, shape_of
 from jq.ir.ops import Movement, rule_of
 from jq.ir.slicing import compute
 from jq.passes.prepare.stored_weights import FLOATS

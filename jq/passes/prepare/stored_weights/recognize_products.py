@@ -18,8 +18,7 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine_math import FULL
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, is_read, maker, shape_of
-from jq.ir.build import like
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, is_read, like, maker, shape_of
 from jq.ir.encodings import store
 from jq.ir.markers import dequantize
 from jq.ir.ops.base import Contraction

@@ -13,8 +13,7 @@ which may be taken in another order."""
 
 from dataclasses import dataclass, field
 
-from jq.ir import OPS, Op, Program, at, context, integers, ir, kind_of, maker, shape_of
-from jq.ir.build import replace
+from jq.ir import OPS, Op, Program, at, context, integers, ir, kind_of, maker, replace, shape_of
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.movement import RESULT, Order, inverse, is_moved, permuted
 from jq.ir.ops.reordered import compute_in, orders_of
