@@ -10,29 +10,33 @@ from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.reading import Reader
 from jq.language.decoder.text import LATER
 
-# By what a message names, the key that asks for it.
-_ASKED = {r"layers/\d+ are missing": "num_hidden_layers", "latent/query": "q_lora_rank"}
-_COUNTED = r"experts\.|a stack of|layers of \d+ experts"
-_MIXED = r"/(attention|latent|mamba|delta|convolution)\b"
+# By what a message says of tensors, the keys that ask for them so.
+_ASKED = {
+    r"layers/\d+ are missing": "num_hidden_layers",
+    r"layers of \d+ experts": "num_hidden_layers num_experts",
+    r"experts\.|a stack of": "num_experts",
+    "latent/query.* missing": "q_lora_rank",
+    "latent/.* shape": "num_attention_heads q_lora_rank kv_lora_rank qk_nope_head_dim"
+    " qk_rope_head_dim v_head_dim",
+    "mamba/.* shape": "mamba_n_heads mamba_d_head mamba_n_groups mamba_d_state mamba_d_conv",
+    r"attention/\w+ has shape": "num_attention_heads num_key_value_heads head_dim",
+}
+_MIXED = r"/(attention|latent|mamba|delta|convolution)\b.* missing"
 
 
 def with_key(error: UserError, reader: Reader, values: Mapping[str, Any]) -> UserError:
-    """An error about tensors with the key of the config that asks for them, where one is known."""
-    known = reader.known
-    counts = [key for key in known.experts if key in values]
-    asked = {**_ASKED, _COUNTED: (counts or known.experts)[0]}
-    asked["(query|key)_norm"] = known.switches.get("norms", ("",))[0]
-    asked[_MIXED] = "layer_types" if any(known.mixers) else ""
-    key = next((key for named, key in asked.items() if re.search(named, error.message)), "")
-    if not key:
-        return error
-    value = reader.value(key)
-    hint = f"{key} is {value!r:.60} in the config"
-    if values.get(key) is None:
-        names = " or ".join([key, *(old for old, new in LATER.items() if new == key)])
-        hint = f"the config says no {names}" + f", so {value!r:.60} by default" * (
-            value is not None
-        )
+    """An error about tensors with the keys of the config that ask for them, where it is known."""
+    asked = {**_ASKED, "(query|key)_norm are": reader.known.switches.get("norms", ("",))[0]}
+    asked[_MIXED] = "layer_types" if any(reader.known.mixers) else ""
+    keys = next((keys for said, keys in asked.items() if re.search(said, error.message)), "")
+    told = []
+    for key in keys.split():
+        older = (old for old, new in LATER.items() if new == key)
+        names = reader.known.experts if key == "num_experts" else (key, *older)
+        stated = [name for name in names if values.get(name) is not None]
+        value = "null" if (found := reader.value(key)) is None else f"{found!r:.60}"
+        told.append(f"{' or '.join(stated or names)} is {value}" + " by default" * (not stated))
+    hint = f"in the config {', '.join(told)}" if told else error.hint
     return UserError(error.message, location=error.location, hint=hint)
 
 

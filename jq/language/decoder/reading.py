@@ -106,7 +106,7 @@ class Reader(ABC):
         own_inner = found.get("inner") or self.value(self.key(_EXPERT))
         kv_heads, inner = self.size(_KV_HEADS, heads), self.size(_INNER, own_inner)
         if heads % kv_heads:
-            raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
+            raise self.wrong(f"{self.key(_KV_HEADS)} is {kv_heads}, of {heads} heads")
         experts = self.size(Key("num_experts", "expert_count"), 0)
         head = found.get("head") or self.size(_HEAD, max(hidden // heads, 1))
         found |= {"hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head": head}

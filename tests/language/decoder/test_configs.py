@@ -489,6 +489,14 @@ def test_shares_of_minimax_have_no_factor(tmp_path):
         ("lfm2", {"layer_types": None}, "layer_types"),
         ("gpt2", {"n_layer": None, "num_hidden_layers": None}, "n_layer"),
         ("solar-open", {"use_qk_norm": True}, "use_qk_norm"),
+        (
+            "llama",
+            {"head_dim": 8},
+            "num_attention_heads is 4, num_key_value_heads is 2, head_dim is 8",
+        ),
+        ("llama", {"num_key_value_heads": 3}, "num_key_value_heads is 3, of 4 heads"),
+        ("glm4-latent", {"v_head_dim": 8}, "v_head_dim is 8"),
+        ("granite4", {"mamba_d_conv": 2}, "mamba_d_conv is 2"),
     ],
 )
 def test_what_the_tensors_contradict_is_refused_by_its_key(tmp_path, case, change, key):
