@@ -1,5 +1,6 @@
 """Progress: stages tell their callers how far they are."""
 
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.base.errors import check_type
+from jq.base.errors import UserError, check_type
 
 # Told the name of what runs now and the share of it that is done (None: not known).
 Progress = Callable[[str, float | None], None]
@@ -15,6 +16,16 @@ Progress = Callable[[str, float | None], None]
 
 def silent(stage: str, share: float | None) -> None:
     """Progress that nobody looks at."""
+
+
+def heard(progress: Progress | None) -> Progress:
+    """What a call was given, if it can be told a stage and a share; `silent` without."""
+    check_type("progress", progress, Callable, type(None))
+    try:
+        inspect.signature(progress or silent).bind("", None)
+    except (TypeError, ValueError) as error:  # a built-in function may tell nothing of itself
+        raise UserError(f"progress takes no stage and share: {error}") from error
+    return progress or silent
 
 
 class Bar:
@@ -36,11 +47,10 @@ class Bar:
 
         description = rich.TextColumn("{task.description}", markup=False)
         columns = rich.SpinnerColumn(), description, rich.BarColumn(), rich.TimeElapsedColumn()
-        live: Any = rich.Progress(*columns, console=self.console, transient=True)
-        live.add_task(stage, total=None)
-        live.start()
-        self._live = live
-        return live
+        self._live = rich.Progress(*columns, console=self.console, transient=True)
+        self._live.add_task(stage, total=None)
+        self._live.start()
+        return self._live
 
     def stop(self) -> None:
         if self._live is not None:
@@ -54,8 +64,7 @@ class Line(Bar):
 
     def __init__(self, show: Callable[..., Any]) -> None:
         super().__init__(None)
-        self._show = show
-        self._text = ""
+        self._show, self._text = show, ""
 
     def __call__(self, stage: str, share: float | None) -> None:
         self._write(stage if share is None else f"{stage} {share:.0%}")
@@ -98,8 +107,7 @@ class Stages:
     @staticmethod
     def shown(progress: Progress | None) -> "Stages":
         """Stages with what a call was given, or with what is shown without."""
-        check_type("progress", progress, Callable, type(None))
-        return Stages(progress or default())
+        return Stages(default() if progress is None else heard(progress))
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[Callable[[float | None], None]]:

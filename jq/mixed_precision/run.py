@@ -7,7 +7,7 @@ from typing import Any
 
 from jq.artifact.jobs import Workers, as_workers, prepare
 from jq.base.errors import UserError, check_type
-from jq.base.progress import Progress, Stages, silent
+from jq.base.progress import Progress, Stages, heard
 from jq.driver.comparison.metrics import Metric
 from jq.driver.job import check_matched, prepare_job
 from jq.driver.request import Request
@@ -92,7 +92,7 @@ def search(
         cost = "+".join(dict.fromkeys(limited)) or costs.USUAL
     costs.check_objective(cost)
     where = as_workers(workers)
-    stages, told = Stages.shown(progress), progress or silent
+    stages, told = Stages.shown(progress), heard(progress)
     request = Request(
         *(pipeline, target, settings, rules, calibration), iree_flags=iree_flags, stages=stages
     )

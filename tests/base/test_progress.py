@@ -63,3 +63,9 @@ def test_nobody_is_shown_anything_else(
     assert progress.default() is None
     jq.plan(model())
     assert capsys.readouterr().out == ""
+
+
+def test_what_takes_no_stage_is_refused() -> None:
+    for wrong in (lambda: None, lambda stage: None, max):
+        with pytest.raises(UserError, match="takes no stage and share"):
+            jq.plan(model(), progress=wrong)

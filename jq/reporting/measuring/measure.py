@@ -13,7 +13,7 @@ from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base import npz
 from jq.base.errors import UserError, check_type
-from jq.base.progress import Progress, Stages, silent
+from jq.base.progress import Progress, Stages, heard
 from jq.base.system.files import temporary_folder
 from jq.driver.comparison.layers import compare_layers
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
@@ -46,11 +46,11 @@ def compare_compiled(
     program = given.source.program
     check_same_model(given.source, compiled)
     if not workers.inside:
-        first, second = tee(outputs_of_both(given, compiled, workers, progress or silent))
+        first, second = tee(outputs_of_both(given, compiled, workers, heard(progress)))
         return given.compare((r for r, _ in first), (q for _, q in second), inside)
     reference = XlaExecutable(program)
     return given.compare(
-        (reference(*arrays) for arrays in given.tracked(progress or silent, "compare")),
+        (reference(*arrays) for arrays in given.tracked(heard(progress), "compare")),
         (compiled.call_flat(arrays) for arrays in given.calls),
         inside,
     )
@@ -74,7 +74,7 @@ def layers_of(
 ) -> Inside:
     """Error of each layer on what the model is judged on."""
     levels, found = levels_of(given.source, compiled, calibration)
-    return compare_layers(levels["float"], levels["qdq"], found, given.calls, progress or silent)
+    return compare_layers(levels["float"], levels["qdq"], found, given.calls, heard(progress))
 
 
 def levels_of(
@@ -136,11 +136,10 @@ def bench(
     check_type("inputs", inputs, str, Path, type(None))
     check_type("threads", threads, int, type(None))
     check_type("seconds", seconds, int, float)
-    check_type("progress", progress, Callable, type(None))
     paths = [artifact] if against is None else [artifact, against]
     jobs = [_bench_job(folder_of(path), inputs) for path in paths]
     figures = measure_jobs(
-        jobs, threads=threads or 1, seconds=seconds / len(jobs), progress=progress or silent
+        jobs, threads=threads or 1, seconds=seconds / len(jobs), progress=heard(progress)
     )
     document = figures[0].to_dict()
     if against is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from jq.base.errors import UserError
-from jq.base.progress import Progress, silent
+from jq.base.progress import Progress, heard
 from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.outputs import worst
@@ -95,7 +95,7 @@ def rank(
     source = trace(check_metrics(model, metric, labels))
     for path, compiled in zip(artifacts, loaded, strict=True):
         check_same_model(source, compiled, str(path))
-    given, told = evaluation_of(source, data, labels, metric), progress or silent
+    given, told = evaluation_of(source, data, labels, metric), heard(progress)
     reference = XlaExecutable(source.program)
     wanted = [reference(*arrays) for arrays in given.tracked(told, "float model")]
     rows = []

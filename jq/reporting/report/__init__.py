@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.base.errors import UserError
-from jq.base.progress import Progress, silent
+from jq.base.progress import Progress, heard
 from jq.base.system.files import as_path, check_file, check_folder, written_whole
 from jq.driver.comparison.metrics import Metric
 from jq.driver.compiled import CompiledModel
@@ -60,16 +60,8 @@ def report(
         if as_path(model_explorer).resolve() == path.resolve():
             raise UserError(f"{path} is named as page and as folder", hint="give two names")
     facts = gather(
-        model,
-        folder_of(directory),
-        data,
-        metric,
-        labels,
-        calibration,
-        samples,
-        seconds,
-        command,
-        progress or silent,
+        *(model, folder_of(directory), data, metric, labels, calibration, samples, seconds),
+        *(command, heard(progress)),
     )
     with written_whole(path) as temporary:
         # A name of a file that is no UTF-8 is shown by its bytes.
