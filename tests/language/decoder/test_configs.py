@@ -495,6 +495,8 @@ def test_shares_of_minimax_have_no_factor(tmp_path):
             "num_attention_heads is 4, num_key_value_heads is 2, head_dim is 8",
         ),
         ("llama", {"num_key_value_heads": 3}, "num_key_value_heads is 3, of 4 heads"),
+        ("llama", {"num_hidden_layers": 1}, "num_hidden_layers is 1"),
+        ("mixtral", {"num_hidden_layers": 1}, "num_hidden_layers is 1, num_local_experts is 4"),
         ("glm4-latent", {"v_head_dim": 8}, "v_head_dim is 8"),
         ("granite4", {"mamba_d_conv": 2}, "mamba_d_conv is 2"),
     ],
