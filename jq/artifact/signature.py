@@ -13,9 +13,8 @@ from typing import Any
 
 import platformdirs
 
-from jq.base.errors import UserError, check_type
+from jq.base import UserError, as_path, check_type, read_input
 from jq.base.registry import need
-from jq.base.system.files import as_path, read_input
 
 SIGNATURE = "manifest.sig"
 ALGORITHM = "ed25519"

@@ -10,8 +10,7 @@ import numpy as np
 
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import LOG, UserError
-from jq.base.progress import Stages
+from jq.base import LOG, Stages, UserError
 from jq.base.system.folders import data_names
 from jq.driver.request import Request
 from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace

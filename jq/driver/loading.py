@@ -5,8 +5,7 @@ from pathlib import Path
 
 from jq.artifact.load import load_artifact
 from jq.artifact.signature import asked_keys
-from jq.base.errors import UserError, check_type
-from jq.base.system.files import as_path
+from jq.base import UserError, as_path, check_type
 from jq.driver.compiled import CompiledModel
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.programs import best_first
-from jq.base.errors import check_type
-from jq.base.progress import Stages
+from jq.base import Stages, check_type
 from jq.frontends.source import Data, LazyCalls, check_files
 from jq.iree.compiler import check_flags
 from jq.passes.pipeline import Pipeline, PipelineFile, load_pipeline

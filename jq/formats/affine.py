@@ -37,9 +37,7 @@ class Affine(StoredIntegers):
     scale)), where [lo, hi] includes 0 (ONNX's DynamicQuantizeLinear). Rounding is half to even.
     A block whose float32 scale would be below 2^-126 counts as zero: its scale is 1."""
 
-    @property
-    def at_run_time(self) -> bool:
-        return True
+    at_run_time = True
 
     def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
         zero = self.zero_point(ops, parts, enc)

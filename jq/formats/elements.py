@@ -68,14 +68,8 @@ class FixedPoint:
     """Signed 8-bit numbers with `mantissa` bits after the point, in [-largest, largest]."""
 
     mantissa: int
-
-    @property
-    def bits(self) -> int:
-        return 8
-
-    @property
-    def element_type(self) -> None:
-        return None
+    bits = 8
+    element_type = None
 
     @property
     def largest(self) -> float:

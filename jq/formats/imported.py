@@ -37,15 +37,12 @@ class WithMinimum(ByElement):
     bits: ClassVar[int]
     unit: ClassVar[float | None] = None
     has_minimum = True
+    integer_bits = 8
 
     @property
     def first(self) -> int:
         """The integer that code 0 is stored as."""
         return -128 if self.bits == 8 else 0
-
-    @property
-    def integer_bits(self) -> int:
-        return 8
 
     def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
         return {"packing": ("bits", "none")} if self.bits < 8 else {}

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from iree import runtime as rt
 
-from jq.base.errors import JqError, UserError
-from jq.base.system.files import check_input
+from jq.base import JqError, UserError, check_input
 from jq.base.system.processor import permit_tiles
 from jq.base.system.threads import never_released, patient
 from jq.iree.devices import BYTES, array_of, as_type, device_of, element_type, given

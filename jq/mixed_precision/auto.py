@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jq.base.errors import UserError
-from jq.base.progress import Stages
+from jq.base import Stages, UserError
 from jq.driver.job import Job
 from jq.mixed_precision.candidates import Candidate, make_candidates
 from jq.mixed_precision.costs import Choice, decibels

@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jq.artifact.jobs import HERE, Workers
-from jq.base.errors import UserError
-from jq.base.progress import Stages
-from jq.base.system.files import temporary_folder
+from jq.base import Stages, UserError, temporary_folder
 from jq.driver.comparison.result import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.stages import build, plan_job

@@ -11,8 +11,7 @@ import numpy as np
 from jq.artifact.jobs import HERE, Workers, run_jobs
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import LOG, UserError
-from jq.base.progress import Progress
+from jq.base import LOG, Progress, UserError
 from jq.base.system.files import check_file, read_text, written_whole
 from jq.driver.comparison.metrics import Figures
 from jq.driver.comparison.result import Comparison

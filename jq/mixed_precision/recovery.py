@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.base.errors import UserError
-from jq.base.progress import Stages
+from jq.base import Stages, UserError
 from jq.driver.job import Job, check_matched, prepare_job
 from jq.driver.request import Request
 from jq.driver.stages import plan_job, rewrite_job

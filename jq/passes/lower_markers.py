@@ -12,10 +12,8 @@ from jq.ir.build import NAME, inlined, replace, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, marker_kind, match
-from jq.ir.ops.base import Contraction
+from jq.ir.ops import Contraction, elements, rule_of
 from jq.ir.ops.integer_step import STEP, match_integer
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.selection import elements
 from jq.ir.pointwise import ELEMENTWISE
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS

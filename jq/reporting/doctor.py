@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.keys import version_of
-from jq.base.errors import JqError
-from jq.base.progress import Progress, silent
+from jq.base import JqError, Progress, silent
 from jq.base.system.folders import cache_root, data_names
 from jq.base.system.processor import Processor, physical_bytes, this_processor
 from jq.iree.compiler import compile_module

@@ -11,9 +11,7 @@ from jq.artifact.jobs.clusters import Executor, check_address, dask, ray
 from jq.artifact.jobs.processes import Processes, warm
 from jq.artifact.jobs.work import Payload, Result, Work
 from jq.artifact.store import Cache
-from jq.base.errors import JqError, UserError
-from jq.base.progress import Progress, silent
-from jq.base.system.files import temporary_folder
+from jq.base import JqError, Progress, UserError, silent, temporary_folder
 
 DASK = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
 RAY = ("ray", "ray://")

@@ -43,6 +43,7 @@ class GgmlFormat(Format):
     numbers: ClassVar[Any]  # `bits.Numbers`: where its codes lie, counted from the smallest
     table: ClassVar[np.ndarray | None] = None  # its codes, ascending, where they are no run
     together: ClassVar[int] = 1  # codes along a block that are chosen together
+    integer_bits = 8
 
     def check(self, enc: Encoding) -> None:
         check_not_empty(enc)
@@ -120,10 +121,6 @@ class GgmlFormat(Format):
         if offset is not None:
             value = ops.add(value, self._spread(ops, offset))
         return self._logical(ops, value, enc)
-
-    @property
-    def integer_bits(self) -> int:
-        return 8
 
     def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
         codes, scale, offset = self.integer_parts(ops, parts, enc)

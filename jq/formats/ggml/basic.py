@@ -13,6 +13,7 @@ class Q8_0(GgmlFormat):
     name = "q8_0"
     description = "ggml Q8_0: 8 bits, an f16 scale per 32 values"
     bytes = 34
+    limits = (-127, 127)
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         return cut(ops, blocks, 2, 34), half(ops, cut(ops, blocks, 0, 2)), None
@@ -21,10 +22,6 @@ class Q8_0(GgmlFormat):
         d = row_max(np.abs(x)) / np.float32(127)
         out[:, :2] = half_bytes(d)
         out[:, 2:] = round_away(x * reciprocal(d)).view(np.uint8)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return -127, 127
 
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         out[:, 2:] = codes - np.uint8(127)
@@ -115,6 +112,7 @@ class GgmlMxfp4(GgmlFormat):
     description = "ggml MXFP4: 4-bit floats, a power-of-two scale per 32 values"
     bytes, numbers = 17, Numbers(((1, 17, 16, 4),))
     half_scales, halves, table = False, (), np.unique(_E2M1_TWICE)
+    limits = (-12, 12)
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         codes = ops.take(_E2M1_TWICE, ops.convert(self.numbers.read(ops, blocks), np.int32))
@@ -138,10 +136,6 @@ class GgmlMxfp4(GgmlFormat):
         codes[(x < 0) & (codes > 0)] |= 8
         out[:, :1] = e.astype(np.uint8)
         self.numbers.write(codes, out)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return -12, 12
 
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         """Codes that are no doubled e2m1 number become the next smaller one."""

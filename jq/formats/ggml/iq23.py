@@ -131,13 +131,10 @@ class ShiftedGrid(GridFormat):
 
     grid, values, unit, factor_bits = "iq1", np.array([-8, 0, 8], np.int8), 0.125, 3
     shared: ClassVar[int]
+    limits = (-9, 9)
 
     def coded(self, ops: ArrayOps, values: Array, bits: Array) -> Array:
         return ops.add(values, ops.sub(1, ops.add(bits, bits)))
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return -9, 9
 
     def nearest(
         self, wanted: np.ndarray, weights: np.ndarray | None

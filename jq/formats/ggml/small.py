@@ -44,13 +44,10 @@ class _Unequal(GgmlFormat):
     """Codes are `_NUMBERS`, which are stored by their places."""
 
     table = _NUMBERS
+    limits = (-127, 113)
 
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
         return ops.take(_NUMBERS, ops.convert(self.numbers.read(ops, blocks), np.int32))
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return -127, 113
 
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         """Codes that are none of the numbers become the nearest one."""
@@ -91,10 +88,7 @@ class _Ternary(GgmlFormat):
     """Numbers -1, 0, 1 and one scale, the largest magnitude."""
 
     block = run = 256
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return -1, 1
+    limits = (-1, 1)
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         d = row_max(np.abs(x))

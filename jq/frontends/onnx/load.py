@@ -11,9 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jq.base.errors import LOG
+from jq.base import LOG, as_path, check_input
 from jq.base.guard.worker import WORKER
-from jq.base.system.files import as_path, check_input
 from jq.frontends.model import Batches, Model
 from jq.frontends.onnx.describe import describe_onnx
 from jq.frontends.onnx.given_inputs import Sizes, example, fixed_inputs, given_sizes

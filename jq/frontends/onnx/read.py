@@ -9,8 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, helper
 
-from jq.base.errors import UserError
-from jq.base.system.files import read_input
+from jq.base import UserError, read_input
 from jq.frontends.onnx import graph as graphs
 from jq.frontends.onnx import validate
 from jq.frontends.onnx.tensors import Files

@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jq.base.errors import UserError
-from jq.base.system.files import read_input
+from jq.base import UserError, read_input
 from jq.frontends.model import Model
 from jq.frontends.tosa.operators import CALLS, Operator
 from jq.frontends.tosa.schema import OPERATORS, SCHEMA, TYPES

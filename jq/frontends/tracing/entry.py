@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import LOG, UserError
+from jq.base import LOG, UserError, read_input
 from jq.base.guard.worker import WORKER
-from jq.base.system.files import read_input
 from jq.base.tree import check_depth
 from jq.formats import QuantizedTensor
 from jq.frontends.model import Model, how_to_take

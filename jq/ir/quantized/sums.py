@@ -5,8 +5,7 @@ import numpy as np
 from jq.ir import Op, Program, ir, maker, only_user
 from jq.ir.build import plain
 from jq.ir.markers import DEQUANTIZE, encoding_of
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import contraction, rule_named
+from jq.ir.ops import Contraction, contraction, rule_named
 from jq.ir.quantized import types
 
 

@@ -172,10 +172,7 @@ class PairGemm(MatrixPanels, PairProduct):
         rows: of `Sequences` some of which are left out."""
 
     rows: Sequences | None = None
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        return 1, 1
+    runs = (1, 1)
 
     @property
     def run(self) -> int:

@@ -49,6 +49,7 @@ class IntegerAttention(Heads, ByColumn):
 
     epilogue: tuple[Step, ...] = ()
     sequences: Sequences | None = None
+    row_operands = (0,)
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -99,10 +100,6 @@ class IntegerAttention(Heads, ByColumn):
             *steps,
             *([self.sequences.operand(self.batch * self.queries)] if self.sequences else []),
         )
-
-    @property
-    def row_operands(self) -> tuple[int, ...]:
-        return (0,)
 
     def by_sequences(self, sequences: Sequences) -> "IntegerAttention | None":
         if sequences != Sequences(self.queries):

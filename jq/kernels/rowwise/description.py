@@ -106,15 +106,12 @@ class RowKernel(Rows, shared=True):
 
     factors: bool = False
     sequences: Sequences | None = None
+    row_operands = (0,)
 
     @property
     def together(self) -> int:
         """Rows whose chains of dependent operations overlap."""
         return 1
-
-    @property
-    def row_operands(self) -> tuple[int, ...]:
-        return (0,)
 
     def by_sequences(self, sequences: Sequences) -> "RowKernel":
         return replace(self, sequences=sequences)

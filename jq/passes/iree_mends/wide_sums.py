@@ -11,8 +11,7 @@ from functools import partial
 import numpy as np
 
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, walk
-from jq.ir.ops.dims import Dims
-from jq.ir.ops.layout import Layout
+from jq.ir.ops import Dims, Layout
 from jq.passes._retype import cast_readers, retype, values_of
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend

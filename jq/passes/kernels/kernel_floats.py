@@ -15,10 +15,8 @@ from jq.formats import Deferred, Encoding
 from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, string_attr
 from jq.ir.build import attributes_of
 from jq.ir.contract import Contract
-from jq.ir.ops import contraction
-from jq.ir.ops.dims import Dims
+from jq.ir.ops import CONVOLUTION, Dims, Layout, contraction, groups_of
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
-from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of
 from jq.kernels import Gemm, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved, hwio, window_of

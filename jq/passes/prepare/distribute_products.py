@@ -19,10 +19,9 @@ from jq.base.deep import Steps, deep
 from jq.ir import NAME, OPS, Op, Program, dtype_of, ir, like, maker, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops.base import Contraction, Movement
+from jq.ir.ops import Contraction, Movement, rule_of
 from jq.ir.ops.dims import Dims, dot
 from jq.ir.ops.integer import constant_or_weight
-from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext
 from jq.passes.rewrite import Rewrite

@@ -24,8 +24,7 @@ from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape, rounded_as
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
-from jq.ir.ops import Contraction, rule_of
-from jq.ir.ops.selection import elements, reduction
+from jq.ir.ops import Contraction, elements, reduction, rule_of
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
 from jq.ir.values import CONTROL, LOOP, reads

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from jq.ir import NAME, Op, Program, at, ir, kind_of, only_user, string_attr
 from jq.ir.affine import step
-from jq.ir.ops.base import Contraction
+from jq.ir.ops import Contraction, elements
 from jq.ir.ops.lookup import makes_feature_map, rule_of
-from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of, is_float

@@ -11,8 +11,7 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.ir import Op, Program, integers, maker, shape_of
-from jq.ir.ops import Dims, rule_of
-from jq.ir.ops.layout import groups_of
+from jq.ir.ops import Dims, groups_of, rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext

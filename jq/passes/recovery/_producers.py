@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, integers, ir, maker, shape_of
-from jq.ir.ops.lookup import contraction
+from jq.ir.ops import contraction, reduction
 from jq.ir.ops.rules.reshape import groups
-from jq.ir.ops.selection import reduction
 
 Factor = np.ndarray  # of the value's rank, each axis of its size or of 1
 

@@ -11,8 +11,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, shape_of
 from jq.ir.decisions import SMOOTHING, decide
-from jq.ir.ops.layout import Layout, groups_of
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Layout, groups_of, rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.recovery._inputs import NotApplicable, Use, find_use

@@ -17,8 +17,7 @@ import numpy as np
 from jq.ir import Op, Program, dtype_of, ir, maker, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import integer, integers
-from jq.ir.ops import Contraction, contraction
-from jq.ir.ops.selection import reduction
+from jq.ir.ops import Contraction, contraction, reduction
 from jq.passes.recovery._rotations import Blocked, Rotation, through
 
 

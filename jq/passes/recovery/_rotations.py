@@ -8,9 +8,8 @@ import numpy as np
 
 from jq.ir import Op, Program, integers, shape_of, stablehlo
 from jq.ir.affine import constant_of
-from jq.ir.ops.lookup import contraction
+from jq.ir.ops import contraction, reduction
 from jq.ir.ops.rules.reshape import groups
-from jq.ir.ops.selection import reduction
 
 PARTS = ("slice", "pad", "dynamic_slice")
 # Their other operands are asked where the result is made.

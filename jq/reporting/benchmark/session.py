@@ -14,12 +14,10 @@ from typing import IO, Any
 import ml_dtypes
 import numpy as np
 
-from jq.base.errors import JqError, UserError
+from jq.base import JqError, Progress, UserError, silent, temporary_folder
 from jq.base.guard.limits import require_memory
-from jq.base.progress import Progress, silent
 from jq.base.system.child import death, python_command
 from jq.base.system.children import Child
-from jq.base.system.files import temporary_folder
 from jq.ir import TensorSpec
 from jq.reporting.benchmark.worker import write_arrays
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import LOG, UserError, check_type
-from jq.base.progress import Progress
+from jq.base import LOG, Progress, UserError, check_type
 from jq.base.tree import structure_of, unflatten
 from jq.driver.comparison.metrics import Metric, check, checked_labels
 from jq.driver.comparison.outputs import compare_outputs, samples_of

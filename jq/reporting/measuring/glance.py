@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.artifact.programs import choose
-from jq.base.errors import JqError, UserError
-from jq.base.progress import Progress, silent
+from jq.base import JqError, Progress, UserError, silent
 from jq.driver.comparison.layers import Calls, compare_layers
 from jq.driver.comparison.outputs import Outputs, worst
 from jq.driver.comparison.result import Comparison, ErrorSum, Inside

@@ -24,11 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from jq.artifact.load import MANIFEST, load_artifact
-from jq.base.errors import JqError, UserError
+from jq.base import JqError, Progress, UserError, check_input, silent
 from jq.base.guard.limits import limits
 from jq.base.guard.worker import exchange
-from jq.base.progress import Progress, silent
-from jq.base.system.files import check_input
 from jq.base.system.processor import this_processor
 from jq.base.system.signals import held_back
 from jq.reporting.measuring.measure import bench

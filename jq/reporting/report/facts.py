@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.manifest import Manifest
-from jq.base.errors import UserError
-from jq.base.progress import Progress, Stages
-from jq.base.system.files import temporary_folder
+from jq.base import Progress, Stages, UserError, temporary_folder
 from jq.driver.comparison.layers import compare_layers
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import Comparison

@@ -7,9 +7,7 @@ import numpy as np
 
 from jq.ir import Op, Program, ir, maker, reached, shape_of
 from jq.ir.build import attributes_of, integers
-from jq.ir.ops.base import Movement
-from jq.ir.ops.layout import Layout
-from jq.ir.ops.lookup import rule_named
+from jq.ir.ops import Layout, Movement, rule_named
 from jq.passes.iree_mends.mend import BARRIER, Read, Shield
 
 # Elements that do not lie side by side are copied before a gather or a reversal reads them.

@@ -31,11 +31,10 @@ from jq.ir.build import replace as replace_op
 from jq.ir.contract import Contract, match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
-from jq.ir.ops import Contraction, contraction
+from jq.ir.ops import CONVOLUTION, Contraction, Layout, contraction, groups_of
 from jq.ir.ops.dims import DOT_GENERAL
 from jq.ir.ops.geometry import Matrices as MatrixView
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
-from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of
 from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import hwio, window_of
