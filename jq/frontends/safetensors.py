@@ -7,6 +7,7 @@ https://github.com/huggingface/safetensors."""
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from os.path import lexists
 from pathlib import Path
@@ -16,19 +17,20 @@ import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import as_object, json_object, mapped
+from jq.base.system.files import Pairs, as_object, json_object, mapped
 from jq.formats import Deferred, bytes_of
 
 Arrays = Mapping[str, np.ndarray | Deferred]
 Told = Callable[[float], None]
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+MOST_AXES = 64  # of an array of NumPy
 _LARGEST_HEADER = 100 << 20  # the format's own limit
-_TYPES = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn}
+_TYPES = {"BF16": ml_dtypes.bfloat16, "C64": "<c8", "F8_E4M3": ml_dtypes.float8_e4m3fn}
 _TYPES |= {"F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_}
 _TYPES |= {f"F{n}": f"<f{n // 8}" for n in (16, 32, 64)}
 _TYPES |= {f"{kind}{n}": f"<{kind.lower()}{n // 8}" for kind in "IU" for n in (8, 16, 32, 64)}
-_NAMES = {np.dtype(dtype).name: kind for kind, dtype in _TYPES.items()} | {"complex64": "C64"}
+_NAMES = {np.dtype(dtype).name: kind for kind, dtype in _TYPES.items()}
 
 
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
@@ -68,10 +70,19 @@ def read_file(path: Path) -> dict[str, np.ndarray]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(len(data) - 8, _LARGEST_HEADER):
         raise _wrong(f"a header of {length} bytes does not fit", path, 0)
-    header = as_object(data[8 : 8 + length], f"{path}, byte 8")
+    header = as_object(data[8 : 8 + length], f"{path}, byte 8", _once)
     header.pop("__metadata__", None)
     found = {name: _tensor(data, name, entry, 8 + length, path) for name, entry in header.items()}
     _check_apart({name: header[name]["data_offsets"] for name in found}, path)
+    return found
+
+
+def _once(pairs: Pairs) -> dict[str, Any]:
+    """An object without a key that is there twice: readers would disagree on which one counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"{key!r} is there twice")
     return found
 
 
@@ -95,7 +106,8 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
     if kind not in _TYPES:
         raise _wrong(f"tensor {name!r} has type {kind!r}, which is not known", path, start + first)
     dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
-    if end - first != count * dtype.itemsize or start + end > len(data):
+    whole = end - first == count * dtype.itemsize and start + end <= len(data)
+    if not whole or len(shape) > MOST_AXES:
         place = f"{first} to {end} of {len(data) - start} bytes"
         raise _wrong(f"tensor {name!r}, {kind}{shape}, is at {place}", path, start + first)
     return np.frombuffer(data, dtype, count, start + first).reshape(shape)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
-from jq.frontends.safetensors import read_file
+from jq.frontends.safetensors import read_file, write_model
 from jq.language.decoder import load_decoder
 from jq.language.decoder.rope import Rope
 from jq.language.folder_tokenizer import tokenizer_of_folder
@@ -81,14 +81,31 @@ def test_more_experts_than_tensors(tmp_path: Path) -> None:
             load_decoder(folder)
 
 
-@pytest.mark.parametrize("kind", [["F32"], {}, None, 1])
-def test_types_of_tensors_that_are_no_names(tmp_path: Path, kind: Any) -> None:
-    entry = {"dtype": kind, "shape": [1], "data_offsets": [0, 4]}
-    header = json.dumps({"a": entry}).encode()
+ENTRY = '{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        *((ENTRY.replace('"F32"', kind), "the entry") for kind in ('["F32"]', "{}", "null", "1")),
+        (ENTRY.replace("[1]", f"{[1] * 65}"), "'a', F32"),
+        (f'{ENTRY}, "a": {ENTRY.replace("F32", "I32")}', "'a' is there twice"),
+        (ENTRY.replace("{", '{"dtype": "I32", '), "'dtype' is there twice"),
+    ],
+)
+def test_entries_of_tensors(tmp_path: Path, header: str, said: str) -> None:
+    """Types that are no names, more axes than NumPy has, and names that are there twice."""
     path = tmp_path / "a.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    with pytest.raises(UserError, match="the entry of tensor 'a'"):
+    text = f'{{"a": {header}}}'.encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+    with pytest.raises(UserError, match=said):
         read_file(path)
+
+
+def test_complex_tensors_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_model(path, {"a": np.array([1 + 2j], np.complex64)})
+    np.testing.assert_array_equal(read_file(path)["a"], [1 + 2j])
 
 
 class _Letters:

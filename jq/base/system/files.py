@@ -7,13 +7,14 @@ import mmap
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from jq.base.errors import JqError, UserError, check_type
 
+Pairs = list[tuple[str, Any]]  # the keys and values of an object of JSON
 TEXT_LIMIT = 256 << 20  # bytes of a file that is read as text: manifests, ranges, programs
 
 
@@ -84,10 +85,13 @@ def json_object(path: Path) -> dict[str, Any]:
     return as_object(read_text(path), path)
 
 
-def as_object(text: str | bytes, where: str | Path) -> dict[str, Any]:
-    """Reads the object in the text of a JSON file; `UserError` where it is none."""
+def as_object(
+    text: str | bytes, where: str | Path, made: Callable[[Pairs], Any] | None = None
+) -> dict[str, Any]:
+    """Reads the object in the text of a JSON file; `UserError` where it is none. `made` is given
+    the keys and values of each object, the inner ones first, in place of `dict`."""
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=made)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid JSON: {error}", location=str(where)) from error
     if not isinstance(found, dict):
