@@ -33,8 +33,7 @@ from jq.base.system.processor import peak_rss_bytes, this_processor
 from jq.driver.comparison.outputs import samples_of
 from jq.frontends.model import Batch, Model, batches
 from jq.reporting import doctor
-from jq.reporting.benchmark import Job, Session, measure, random_inputs
-from jq.reporting.benchmark.session import worker_command
+from jq.reporting.benchmark.session import Job, Session, measure, random_inputs, worker_command
 from jq.reporting.benchmark.worker import serve
 
 FLOAT = "float"

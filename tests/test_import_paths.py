@@ -45,6 +45,9 @@ def test_public_names_survive_the_import_of_every_module() -> None:
         "import os; os.environ['EAGER_IMPORT'] = '1'; import jq; assert jq.gguf",
         "import jq; assert {'compile', 'formats', 'gguf', 'page', '__version__'} <= {*dir(jq)}",
         "import jq.models.zoo.digits_cnn as m, jq; assert m.build and jq.models.digits_cnn.fn",
+        # Processes that only run what was compiled start without JAX, which takes seconds.
+        "import jq.device.forms.tosa_reference, jq.reporting.benchmark.worker, jq.iree.runtime;"
+        "import sys; assert 'jax' not in sys.modules",
     ],
 )
 def test_in_a_fresh_interpreter(statement: str) -> None:

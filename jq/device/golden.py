@@ -22,7 +22,7 @@ from jq.driver.loading import folder_of
 from jq.frontends.source import trace
 from jq.ir import Program, dtype_of, shape_of
 from jq.ir.oracle.xla import XlaExecutable
-from jq.reporting.benchmark import random_inputs
+from jq.reporting.benchmark.session import random_inputs
 
 RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case

@@ -21,7 +21,7 @@ from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.evaluate import State
 from jq.mixed_precision.problem import Problem, with_rules
 from jq.mixed_precision.speed import estimated_shares
-from jq.reporting.benchmark import random_inputs
+from jq.reporting.benchmark.session import random_inputs
 from jq.target import FLOAT, Rule
 
 SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least

@@ -28,7 +28,7 @@ from jq.driver.loading import load
 from jq.frontends.source import AnyModel
 from jq.frontends.tracing.source import load_model
 from jq.models import build
-from jq.reporting.benchmark import random_inputs
+from jq.reporting.benchmark.session import random_inputs
 
 MODELS = ["minilm-full", "resnet", "mobilenet", "digits_cnn", "mlp"]
 PEERS = ("float", "int8-static")

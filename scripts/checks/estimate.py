@@ -26,7 +26,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import jq
-from jq.reporting.benchmark import random_inputs
+from jq.reporting.benchmark.session import random_inputs
 from jq.target.hardware import Hardware
 from jq.target.target import load_target
 

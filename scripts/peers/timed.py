@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.driver.loading import load
-from jq.reporting.benchmark import Job, bench
+from jq.reporting.benchmark.session import Job, bench
 from peers.build import Built
 from peers.report import table
 

@@ -7,7 +7,6 @@ in a dense layer. The form's own reference runs what was written (`jq.export(ver
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import numpy as np
 
 import jq
 from jq.device.exporting import PIPELINE
-from jq.device.forms import tosa, verifying
+from jq.device.forms import verifying
 from jq.ir import Program
 from jq.ir.oracle import xla
 from jq.ir.oracle.interpreter import interpret
@@ -223,7 +222,7 @@ def wide(name: str) -> Target:
     )
 
 
-class _Interpreted:
+class Interpreted:
     """A program by StableHLO's interpreter, which is done before XLA has compiled it."""
 
     def __init__(self, program: Program) -> None:
@@ -238,16 +237,7 @@ class _Interpreted:
 
 def quickly() -> None:
     """XLA runs in this process, and compiles without optimizing: integers are the same; those of
-    the integer program are the interpreter's. Arm's reference model runs in a process that imports
-    nothing of ours."""
+    the integer program are the interpreter's."""
     os.environ["JAXQ_XLA"] = "here"
     xla._OPTIONS["xla_backend_optimization_level"] = "0"
-    verifying.XlaExecutable = _Interpreted  # type: ignore[assignment, misc]
-    tosa.python_command = _file_alone
-
-
-def _file_alone(module: str, *arguments: str) -> list[str]:
-    """As `python_command`, of a module that needs none of ours: nothing else is imported."""
-    path = str(Path(jq.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py"))
-    code = "import runpy, sys; runpy.run_path(sys.argv[1])['main'](*sys.argv[2:])"
-    return [sys.executable, "-c", code, path, *arguments]
+    verifying.XlaExecutable = Interpreted  # type: ignore[assignment, misc]

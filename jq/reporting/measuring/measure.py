@@ -28,9 +28,9 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.types import signature
 from jq.passes.pipeline import PipelineFile, flat_settings, load_pipeline
 from jq.planning.decisions import QuantPlan
-from jq.reporting.benchmark import Job as BenchJob
-from jq.reporting.benchmark import bench as measure_jobs
-from jq.reporting.benchmark import random_inputs
+from jq.reporting.benchmark.session import Job as BenchJob
+from jq.reporting.benchmark.session import bench as measure_jobs
+from jq.reporting.benchmark.session import random_inputs
 from jq.reporting.measuring.evaluation import Evaluation
 from jq.target import FLOAT, Rule, Target
 

@@ -15,7 +15,7 @@ from jq.base.errors import JqError, UserError
 from jq.base.system.processor import peak_rss_bytes
 from jq.ir import TensorSpec
 from jq.iree.compiler import compile_module
-from jq.reporting.benchmark import Job, Latency, Session, bench, measure, random_inputs
+from jq.reporting.benchmark.session import Job, Latency, Session, bench, measure, random_inputs
 from jq.reporting.benchmark.worker import read_arrays, write_arrays
 
 KEYS = {"median_ms", "p90_ms", "min_ms", "runs", "threads", "peak_rss_bytes"}

@@ -15,8 +15,8 @@ from jq.base.system.child import python_command
 from jq.base.system.files import temporary_folder
 from jq.device.forms.table import Arrays, Content
 from jq.device.forms.tosa.builder import Builder
-from jq.device.forms.tosa.reference import arrays_of
 from jq.device.forms.tosa.writer import Writer
+from jq.device.forms.tosa_reference import arrays_of
 from jq.frontends.tosa.schema import SCHEMA
 
 
@@ -64,7 +64,7 @@ def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
         (folder / "model.tosa").write_bytes(data)
         for i, inputs in enumerate(calls):
             np.savez(folder / f"inputs{i}.npz", *inputs)
-        command = python_command("jq.device.forms.tosa.reference", str(folder))
+        command = python_command("jq.device.forms.tosa_reference", str(folder))
         ended = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         if ended.returncode:
             said = ended.stderr.decode(errors="replace").strip().splitlines() or ["no message"]

@@ -1,5 +1,5 @@
 """A file in Arm's reference model of TOSA, as a process of its own: the model prints to standard
-output, and where it fails it ends its process."""
+output, and where it fails it ends its process. Beside `tosa`, with which JAX would be imported."""
 
 import sys
 from pathlib import Path
