@@ -96,6 +96,14 @@ class Rows(Kernel, shared=True):
     def label(self) -> str:
         return f"{self.m}x{self.k}"
 
+    @property
+    def matrix(self) -> TensorType:
+        return TensorType((self.m, self.k), "f32")
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        return (self.matrix,)
+
 
 class RowKernel(Rows, shared=True):
     """A kernel over rows of floats.
@@ -128,7 +136,7 @@ class QuantizeRows(RowKernel):
     def operands(self) -> tuple[TensorType, ...]:
         factors = [TensorType((self.k,), "f32")] * self.factors
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (TensorType((self.m, self.k), "f32"), *factors, *self.scheme.operands, *counts)
+        return (self.matrix, *factors, *self.scheme.operands, *counts)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -144,10 +152,6 @@ class QuantizeRows(RowKernel):
 # 3 operations an element; bound by memory.
 class RowRanges(RowKernel):
     """f32 [M, K] -> f32 [M], f32 [M]: NaN where the row holds one."""
-
-    @property
-    def operands(self) -> tuple[TensorType, ...]:
-        return (TensorType((self.m, self.k), "f32"),)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -198,11 +202,11 @@ class Normalize(RowKernel):
         columns = [TensorType((self.k,), "f32")] * (self.gamma + self.beta + self.factors)
         given = self.scheme.operands if self.scheme else []
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (TensorType((self.m, self.k), "f32"), *columns, *given, *counts)
+        return (self.matrix, *columns, *given, *counts)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        kinds = [TensorType((self.m, self.k), "f32")] if self.keep else []
+        kinds = [self.matrix] if self.keep else []
         return (*kinds, *(self.scheme.results(self.m, self.k) if self.scheme else []))
 
     @property

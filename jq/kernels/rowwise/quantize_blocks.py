@@ -84,11 +84,11 @@ class QuantizeBlocks(Rows):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        return TensorType((self.m, self.k), "f32"), *[TensorType((1,), "f32")] * self.whole
+        return self.matrix, *[TensorType((1,), "f32")] * self.whole
 
     @property
     def results(self) -> tuple[TensorType, ...]:
         if not self.coded:
-            return (TensorType((self.m, self.k), "f32"),)
+            return (self.matrix,)
         blocks = math.ceil(self.k / self.size)
         return TensorType((self.m, self.k), "i8"), TensorType((self.m, blocks), "f32")

@@ -62,10 +62,6 @@ class SplitRows(Rows):
         return STEPS[self.digits]
 
     @property
-    def operands(self) -> tuple[TensorType, ...]:
-        return (TensorType((self.m, self.k), "f32"),)
-
-    @property
     def results(self) -> tuple[TensorType, ...]:
         return (
             TensorType((self.m, self.digits, self.k), "i8"),
@@ -135,12 +131,8 @@ class RowChain(Rows):
                 raise InternalError(f"numbers are not split into {step.digits} digits")
 
     @property
-    def whole(self) -> TensorType:
-        return TensorType((self.m, self.k), "f32")
-
-    @property
     def operands(self) -> tuple[TensorType, ...]:
-        return (self.whole, *(kind for step in self.steps for kind in self.taken(step)))
+        return (self.matrix, *(kind for step in self.steps for kind in self.taken(step)))
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -150,12 +142,12 @@ class RowChain(Rows):
         """The operands of a step besides the row."""
         if isinstance(step, Normalized):
             return [TensorType((self.k,), "f32")] * (step.gamma + step.beta)
-        return [self.whole] if isinstance(step, Added) else []
+        return [self.matrix] if isinstance(step, Added) else []
 
     def given(self, step: RowStep) -> list[TensorType]:
         """The results of a step."""
         if isinstance(step, Normalized | Added):
-            return [self.whole] * step.keep
+            return [self.matrix] * step.keep
         blocks = math.ceil(self.k / step.block)
         if isinstance(step, Digits):
             digits = TensorType((self.m, step.digits, self.k), "i8")
