@@ -80,7 +80,8 @@ class Config:
         size = self.experts // max(groups, 1)
         fits = groups * size == self.experts and size > 1 and self.experts_used <= used * size
         if self.experts and (used < 1 or (groups != 1 and not (fits and used <= groups))):
-            raise UserError(f"{self.experts_used} experts are not in {used} of {groups} groups")
+            what = f"{self.experts_used} experts are not in {used} of {groups} groups"
+            raise UserError(what, hint="see n_group, or expert_group_count of a GGUF file")
         if not self.epsilon > 0:
             raise UserError(f"norms need an epsilon above 0, not {self.epsilon}")
 

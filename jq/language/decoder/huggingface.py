@@ -168,7 +168,7 @@ class _Reader(Reader):
         possible = ("attention", "full_attention", *_LOCAL, *known.mixers)
         fits = kinds is None or (isinstance(kinds, list) and len(kinds) == count)
         if not fits or not all(kind in possible for kind in kinds or ()):
-            raise self.wrong(f"layer_types are {kinds!r:.80}")
+            raise self.wrong(f"layer_types are {kinds!r:.60}, num_hidden_layers is {count}")
         if kinds and other == "sliding_attention":  # Gemma 4, whatever its file says
             kinds = [*kinds[:-1], "full_attention"]
         return None if alike else kinds
