@@ -18,7 +18,7 @@ from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
 from jq.ir.decisions import rounded_as
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.integer_step import IntegerStep, match_integer
-from jq.ir.ops.selection import combines
+from jq.ir.ops.selection import combines, written
 from jq.ir.values import reached, users
 from jq.passes.prepare.fold_weights import evaluate_all
 
@@ -101,7 +101,7 @@ FLOAT_MOVES = ("reshape", "transpose", "slice", "reverse", "broadcast_in_dim")
 MOVES = (
     *("reshape", "transpose", "broadcast_in_dim", "pad", "slice", "concatenate", "reverse"),
     *("maximum", "minimum", "clamp", "gather", "reduce", "reduce_window", "convert"),
-    *("compare", "select", "add", "subtract", "dynamic_slice", "dynamic_update_slice"),
+    *("compare", "select", "add", "subtract", "dynamic_slice", "dynamic_update_slice", "scatter"),
 )
 CONDITIONS = ("and", "or", "not")  # of truth values
 
@@ -179,24 +179,22 @@ class _Reader:
         kind, values = kind_of(op).removeprefix("stablehlo."), [*op.operands, *op.results]
         floats = any(dtype_of(v).kind in "fV" for v in values) and kind not in FLOAT_MOVES
         conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
-        if not (kind in MOVES or floats or conditions) or len(op.operation.results) != 1:
+        known = kind in MOVES if kind != "scatter" else written(op) == "update"
+        if not (known or floats or conditions) or len(op.operation.results) != 1:
             what = rounded_as(values[-1]) or f"{kind} of {dtype_of(values[0])}"
             hint = "cut the model there"
             readers = [v.owner for v in _behind(op) if kind_of(v.owner) == "stablehlo.compare"]
             if any(dtype_of(r.operands[0]) == dtype_of(values[0]) == np.int64 for r in readers):
                 what, hint = "a comparison of two tensors", "compare their difference with 0"
             raise UserError(f"{what} has no form of its own", op=blamed(op), hint=hint)
-        if floats:
-            kind = "float"
-        elif conditions:
-            kind = f"logical_{kind}"
-        elif kind in ("add", "subtract"):  # of indices: sums of codes are markers
+        kind = "float" if floats else f"logical_{kind}" if conditions else kind
+        if kind in ("add", "subtract"):  # of indices: sums of codes are markers
             kind = f"integer_{kind}"
         elif kind in ("reduce", "reduce_window"):
             kind = f"{kind}_{combines(op)}"
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
-        moved = inputs[:1] if kind == "gather" else inputs
-        scaled = next((t for t in moved if t.scale is not None), inputs[0])
+        alike = (t for t in inputs if t.dtype == dtype_of(values[-1]).name)
+        scaled = next((t for t in alike if t.scale is not None), inputs[0])
         codes = () if dtype_of(values[-1]) == np.bool_ else (scaled.scale, scaled.zero_point)
         output = self._made(named(op), values[-1], *codes)
         name = blamed(op) if floats else named(op)

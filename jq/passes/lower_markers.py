@@ -27,8 +27,7 @@ class LowerMarkers(Pass):
     named: bool = False
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        functions = {f.name.value: f for f in program.functions()}
-        changed = _round(program)
+        functions, changed = {f.name.value: f for f in program.functions()}, _round(program)
         for op in program.walk():
             if marker_kind(op):
                 symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value

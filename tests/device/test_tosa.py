@@ -346,22 +346,31 @@ def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_said_of_slices_at_indices_is_written(tmp_path: Path) -> None:
-    params = {"w": normal(8, 4)}
+def placed(p: Any, x: Any, at: Any) -> Any:
+    """Parts that are read and written at computed places, some beyond the ends, and elements by
+    indices of several axes."""
+    y = x @ p["w"]
+    cube = y.reshape(2, 3, 8)
+    new = lax.dynamic_update_slice(y, y[2:4, 1:6], (at[0], at[1]))
+    new = new.at[at[1]].set(y[at[0]]).at[:, 3].set(y[:, 5]).at[at[2:]].set(y[:2])
+    two = lax.ScatterDimensionNumbers((0, 1), (), (0,))
+    wide = lax.scatter(y, at[3:], y[1:3], two, mode=lax.GatherScatterMode.FILL_OR_DROP)
+    rows = jax.vmap(lambda row, i: lax.dynamic_slice_in_dim(row, i, 3))(y[:4], at)
+    along = jnp.take_along_axis(cube, at.reshape(2, 1, 2), 2, mode="clip")
+    part = lax.dynamic_slice(cube, (at[3], at[2], 0), (1, 2, 5))
+    known = cube[np.array([0, 1, 1]), :, np.array([1, 7, 3])]
+    return new @ p["w"], wide, rows, along, part, known, y[at, at[::-1]], cube[at, 1:, at]
 
-    def sliced(p: Any, x: Any) -> Any:
-        y = x @ p["w"]
-        return jax.lax.dynamic_slice_in_dim(y, jnp.argmax(y[0]), 2, 1)
 
-    def taken(p: Any, x: Any) -> Any:
-        y = x @ p["w"]
-        at = jnp.minimum(jnp.argmax(y[0]), 2)
-        return jnp.take(y, at + jnp.arange(2), 1, mode="clip")
-
-    with pytest.raises(jq.UserError, match="computed index.*jnp.take"):
-        exported(sliced, params, (4, 8), tmp_path, "npu-int8", settings={"recovery": False})
-    found = exported(taken, params, (4, 8), tmp_path, "npu-int8", settings={"recovery": False})
+@pytest.mark.parametrize("file", ["m.tosa", "m.tflite", "m.onnx"])
+def test_places_that_are_computed(file: str, tmp_path: Path) -> None:
+    places = np.array([[2, 1, 5, 4], [-3, 9, 7, 0], [5, -1, 0, 5]], np.int32)
+    samples = [(normal(6, 8), at) for at in places]
+    model = jq.Model(placed, {"w": normal(8, 8)}, samples[0], calibration=samples)
+    settings = {"recovery": False}
+    found = jq.export(model, tmp_path / file, verify=True, settings=settings)
     assert found["same"] == found["outputs"] > 0
+    assert {"gather_rows", "integer_multiply"} <= set(found["operators"])
 
 
 def test_a_resize_of_an_onnx_file_repeats_elements(tmp_path: Path) -> None:

@@ -55,11 +55,7 @@ class Moves(Writer):
         self.graph.move("Pad", step.inputs, x, order, amounts, value)
 
     def _gather_rows(self, step: Simple) -> None:
-        """Indices beyond the ends of a table are those of its ends."""
-        rows, index = step.inputs
-        last = self.graph.constant(rows.shape[0] - 1, index.dtype)
-        limits = self.graph.constant(0, index.dtype), last
-        at = self.graph.op("Clip", [self.graph.codes(index), *limits])
+        rows, at = step.inputs[0], self.graph.codes(step.inputs[1])
         self.graph.move("Gather", [rows], step.output, range(len(rows.shape)), at, axis=0)
 
     def _tile(self, step: Simple) -> None:
@@ -91,6 +87,7 @@ class Moves(Writer):
 
     _integer_add, _select = partialmethod(_integers, "Add"), partialmethod(_integers, "Where")
     _integer_subtract = partialmethod(_integers, "Sub")
+    _integer_multiply = partialmethod(_integers, "Mul")
     _logical_and, _logical_or = partialmethod(_integers, "And"), partialmethod(_integers, "Or")
     _logical_not, _convert = partialmethod(_integers, "Not"), partialmethod(_integers, "Identity")
     _equal, _greater = partialmethod(_integers, "Equal"), partialmethod(_integers, "Greater")
@@ -133,8 +130,7 @@ class Moves(Writer):
             self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
             return self.real(x, order, guess[0])
         own = scale_of(x)
-        close = np.abs(guess / own - 1) < CLOSE
-        size = F32(F32(out.scale) * F32(terms))
+        close, size = np.abs(guess / own - 1) < CLOSE, F32(F32(out.scale) * F32(terms))
         scales, bad = fr.sum_scales(
             factor, np.where(close, own, guess), lambda s: s / size, out, self.rescaling
         )

@@ -101,8 +101,7 @@ def output_of(program: Program, marker: Marker) -> Output | None:
     """The output that a per-tensor quantize asks for."""
     if math.prod(marker.encoding.grid) != 1:
         return None
-    known = parameters(program, marker)
-    ends = limits(marker.encoding)
+    known, ends = parameters(program, marker), limits(marker.encoding)
     return None if known is None else Output(*known, *ends, max(ends) > np.iinfo(np.int8).max)
 
 

@@ -86,8 +86,7 @@ class Closure:
     # What makes a value
 
     def _made(self, op: Op, rotation: Rotation) -> None:
-        kind = op.operation.name.removeprefix("stablehlo.")
-        operands = list(op.operands)
+        kind, operands = op.operation.name.removeprefix("stablehlo."), list(op.operands)
         if kind in ("add", "subtract"):
             for number in (0, 1):
                 self._term(op, number, rotation)

@@ -14,8 +14,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.ends import leading_to
 from jq.device.forms.canonical.base import Simple, along, flat, short
-from jq.device.forms.canonical.windows import Windows
-from jq.device.network import Network, Node, Tensor
+from jq.device.forms.canonical.lookups import Lookups
+from jq.device.network import Network, Node
 from jq.ir import ir, stablehlo
 from jq.ir.build import Attributes, integers
 from jq.ir.ops.layout import CONVOLUTION
@@ -37,10 +37,11 @@ def canonical(network: Network) -> list[Simple]:
     return leading_to(network.outputs, builder.steps)
 
 
-class _Builder(Windows):
+class _Builder(Lookups):
     """Adds the steps of a node by its kind."""
 
     def add(self, node: Node) -> None:
+        self.node = node
         _check_start(node)
         if node.kind == "float":
             raise UserError(f"{node.op.split('.')[-1]} of floats has no form here", op=node.name)
@@ -72,17 +73,17 @@ class _Builder(Windows):
         a, b = node.inputs
         if any((x.zero_point != x.zero).any() for x in (a, b) if x.zero_point is not None):
             raise UserError("zero points by channel have no form in such a product", op=node.name)
-        a = self.transposed(node, a, [*batch[0], *free[0], *summed[0]])
-        b = self.transposed(node, b, [*batch[1], *summed[1], *free[1]])
+        a = self.transposed(a, [*batch[0], *free[0], *summed[0]])
+        b = self.transposed(b, [*batch[1], *summed[1], *free[1]])
         m, n = ([x.shape[i] for i in f] for x, f in zip(node.inputs, free, strict=True))
         shared, k = (math.prod(node.inputs[0].shape[i] for i in f[0]) for f in (batch, summed))
-        a = self.reshaped(node, a, (shared, math.prod(m), k))
-        b = self.reshaped(node, b, (shared, k, math.prod(n)))
+        a = self.reshaped(a, (shared, math.prod(m), k))
+        b = self.reshaped(b, (shared, k, math.prod(n)))
         made = self.fresh(node.output, (shared, math.prod(m), math.prod(n)))
         axes = list(range(len(node.output.shape) - len(n), len(node.output.shape)))
         numbers = {key: along(v, node, axes, n) for key, v in node.numbers.items()}
-        self.put("matmul", node, [a, b], made, {}, numbers)
-        self.onto(node, made, range(len(node.output.shape)))
+        self.put("matmul", [a, b], made, {}, numbers)
+        self.named(made)
 
     def _dense(self, node: Node, side: int, free: list[list[int]], summed: Any) -> None:
         """A product with a weight is a 1x1 convolution over rows: it has a bias, and devices
@@ -91,21 +92,20 @@ class _Builder(Windows):
         rows, columns = ([t.shape[i] for i in free[s]] for t, s in ((x, 1 - side), (w, side)))
         k = int(np.prod([x.shape[i] for i in summed[1 - side]]))
         r, n = int(np.prod(rows)), int(np.prod(columns))
-        x = self.transposed(node, x, [*free[1 - side], *summed[1 - side]])
-        x = self.reshaped(node, x, (1, r, 1, k))
-        w = self.transposed(node, w, [*free[side], *summed[side]])
+        x = self.transposed(x, [*free[1 - side], *summed[1 - side]])
+        x, w = self.reshaped(x, (1, r, 1, k)), self.transposed(w, [*free[side], *summed[side]])
         first: Any = (..., *[0] * len(summed[side]))
         scale = None if w.scale is None else np.broadcast_to(w.scale, w.shape)[first]
-        w = replace(self.reshaped(node, w, (n, 1, 1, k)), scale=short(scale))
+        w = replace(self.reshaped(w, (n, 1, 1, k)), scale=short(scale))
         made = self.fresh(node.output, (1, r, 1, n))
         at = len(rows) if side == 1 else 0
         axes = list(range(at, at + len(columns)))
         numbers = {key: along(v, node, axes, columns) for key, v in node.numbers.items()}
         geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)], "dilation": [1, 1]}
-        self.put("conv2d", node, [x, w], made, geometry, numbers)
-        made = self.reshaped(node, made, (*rows, *columns))
+        self.put("conv2d", [x, w], made, geometry, numbers)
+        made = self.reshaped(made, (*rows, *columns))
         order = [*range(len(rows), len(rows) + len(columns)), *range(len(rows))]
-        self.onto(node, made, sorted(order) if side else order)  # else the weight's come first
+        self.onto(made, sorted(order) if side else order)  # else the weight's come first
 
     def _reduced(self, node: Node) -> None:
         """Sums along all axes at once; extremes along one after the other, as others are folded."""
@@ -113,65 +113,41 @@ class _Builder(Windows):
         kind = {"sum": "sum", "reduce_maximum": "max", "reduce_minimum": "min"}.get(node.kind)
         if kind is None:
             window, one = [n if a in axes else 1 for a, n in enumerate(x.shape)], [1] * len(x.shape)
-            self.folded(node, x, window, one, [(0, 0)] * len(one), one)
+            self.folded(x, window, one, [(0, 0)] * len(one), one)
             return
         shape = list(x.shape)
         for axis in axes:
             shape[axis] = 1
             if kind != "sum":
-                x = self.put(kind, node, [x], self.fresh(node.output, shape), {"axis": axis})
+                x = self.put(kind, [x], self.fresh(node.output, shape), {"axis": axis})
         if kind == "sum":
             numbers = {k: flat(v, node) for k, v in node.numbers.items()}
-            x = self.put(kind, node, [x], self.fresh(node.output, shape), {"axes": axes}, numbers)
-        self.named(node, x, node.output)
+            x = self.put(kind, [x], self.fresh(node.output, shape), {"axes": axes}, numbers)
+        self.named(x)
 
     # Moves
 
     def _reshape(self, node: Node) -> None:
-        self.put("reshape", node, node.inputs[:1], node.output)
+        self.put("reshape", node.inputs[:1], node.output)
 
     def _transpose(self, node: Node) -> None:
         order = list(integers(Attributes(node.attributes), "permutation"))
-        self.put("transpose", node, node.inputs[:1], node.output, {"permutation": order})
+        self.put("transpose", node.inputs[:1], node.output, {"permutation": order})
 
     def _reverse(self, node: Node) -> None:
         (x,), axes = node.inputs, integers(Attributes(node.attributes), "dimensions")
         for i, axis in enumerate(axes):
             made = node.output if i == len(axes) - 1 else self.fresh(node.output, x.shape)
-            x = self.put("reverse", node, [x], made, {"axis": axis})
+            x = self.put("reverse", [x], made, {"axis": axis})
 
     def _concatenate(self, node: Node) -> None:
         axis = ir.IntegerAttr(node.attributes["dimension"]).value
-        self.put("concatenate", node, node.inputs, node.output, {"axis": axis})
-
-    def _dynamic_slice(self, node: Node) -> None:
-        x, at = node.inputs[0], self._places(node, *node.inputs, made=node.output)
-        self.named(node, self.part(node, x, at, node.output.shape), node.output)
-
-    def _dynamic_update_slice(self, node: Node) -> None:
-        """Along one axis after the other: what is before the new part, the part, and the rest."""
-        x, new, *starts = node.inputs
-        at, old = self._places(node, x, *starts, made=new), [x]
-        for axis, start in enumerate(at):
-            old.append(self.cut(node, old[-1], axis, start, start + new.shape[axis]))
-        for axis, start in reversed([*enumerate(at)]):
-            ends = (0, start), (start + new.shape[axis], x.shape[axis])
-            before, after = (self.cut(node, old[axis], axis, *e) for e in ends)
-            new = self.joined(node, [before, new, after], axis)
-        self.named(node, new, node.output)
-
-    def _places(self, node: Node, x: Tensor, *starts: Tensor, made: Tensor) -> list[int]:
-        """The first element of a part, which lies within the tensor."""
-        if any(s.data is None for s in starts):
-            hint = "read with jnp.take(x, i + jnp.arange(n), axis, mode='clip'), or cut there"
-            raise UserError("a slice at a computed index has no form here", op=node.name, hint=hint)
-        rooms = (n - m for n, m in zip(x.shape, made.shape, strict=True))
-        return [min(max(int(s.values), 0), n) for s, n in zip(starts, rooms, strict=True)]
+        self.put("concatenate", node.inputs, node.output, {"axis": axis})
 
     def _slice(self, node: Node) -> None:
         attrs, size = Attributes(node.attributes), node.output.shape
         start, stride = (list(integers(attrs, k)) for k in ("start_indices", "strides"))
-        self.onto(node, self.strided(node, node.inputs[0], start, size, stride), range(len(size)))
+        self.onto(self.strided(node.inputs[0], start, size, stride), range(len(size)))
 
     def _pad(self, node: Node) -> None:
         attrs, (x, value) = Attributes(node.attributes), node.inputs
@@ -179,8 +155,8 @@ class _Builder(Windows):
         low, high, inner = (integers(attrs, k) for k in keys)
         if value.data is None:
             raise UserError("padding with a computed number has no form here", op=node.name)
-        x = self.spread(node, x, [n + 1 for n in inner], code := int(value.data.reshape(())))
-        self.named(node, self.padded(node, x, zip(low, high, strict=True), code), node.output)
+        x = self.spread(x, [n + 1 for n in inner], code := int(value.data.reshape(())))
+        self.named(self.padded(x, zip(low, high, strict=True), code))
 
     def _select(self, node: Node) -> None:
         """A choice that is known is the one operand."""
@@ -188,7 +164,7 @@ class _Builder(Windows):
         if which is None or which.any() != which.all():
             self._same(node)
         else:
-            self.put("reshape", node, [node.inputs[1 if which.any() else 2]], node.output)
+            self.put("reshape", [node.inputs[1 if which.any() else 2]], node.output)
 
     def _compare(self, node: Node) -> None:
         direction = stablehlo.ComparisonDirectionAttr(node.attributes["comparison_direction"]).value
@@ -196,35 +172,15 @@ class _Builder(Windows):
         kind = kinds[direction[0]] + ("_equal" if direction in ("GE", "LE") else "")
         (a, b), made = node.inputs, node.output
         made = made if direction != "NE" else self.fresh(made, made.shape)
-        self.put(kind, node, [b, a] if direction[0] == "L" else [a, b], made)
+        self.put(kind, [b, a] if direction[0] == "L" else [a, b], made)
         if direction == "NE":
-            self.put("logical_not", node, [made], node.output)
-
-    def _gather(self, node: Node) -> None:
-        """Elements along one axis, which comes first: rows, as of an embedding."""
-        x, index = node.inputs
-        d = stablehlo.GatherDimensionNumbers(node.attributes["dimension_numbers"])
-        sizes = list(integers(Attributes(node.attributes), "slice_sizes"))
-        axes, offsets = list(d.start_index_map), list(d.offset_dims)
-        if (len(axes), list(d.collapsed_slice_dims)) != (1, axes) or list(d.operand_batching_dims):
-            raise UserError("a gather along several axes has no form here", op=node.name)
-        (axis,) = axes
-        sizes[axis] = x.shape[axis]
-        x = self.part(node, x, [0] * len(sizes), sizes)
-        x = self.transposed(node, x, [axis, *(a for a in range(len(sizes)) if a != axis)])
-        shape = [n for a, n in enumerate(index.shape) if a != d.index_vector_dim]
-        index = self.reshaped(node, index, shape)
-        made = self.fresh(node.output, [*shape, *x.shape[1:]])
-        self.put("gather_rows", node, [x, index], made)
-        order = [a for a in range(len(made.shape)) if a not in offsets] + offsets
-        self.onto(node, made, [order.index(a) for a in range(len(order))])
+            self.put("logical_not", [made], node.output)
 
     def _broadcast_in_dim(self, node: Node) -> None:
         (x,), shape = node.inputs, node.output.shape
         axes = list(integers(Attributes(node.attributes), "broadcast_dimensions"))
         order = sorted(range(len(axes)), key=axes.__getitem__)
-        x = self.transposed(node, x, order)
-        kept = [1] * len(shape)
+        x, kept = self.transposed(x, order), [1] * len(shape)
         for at, source in enumerate(order):
             kept[axes[source]] = x.shape[at]
         times = [n // k for n, k in zip(shape, kept, strict=True)]
@@ -232,10 +188,10 @@ class _Builder(Windows):
             long = [(k, t) for k, t in zip(kept, times, strict=True) if k * t > 1]
             parts = [list(part) for _, part in groupby(long, lambda pair: pair[1] > 1)]
             kept, times = ([math.prod(p[i] for p in part) for part in parts] for i in (0, 1))
-        x = self.reshaped(node, x, kept)
+        x = self.reshaped(x, kept)
         made = self.fresh(node.output, [k * t for k, t in zip(kept, times, strict=True)])
-        self.put("tile", node, [x], made, {"repeats": times})
-        self.onto(node, made, range(len(shape)))
+        self.put("tile", [x], made, {"repeats": times})
+        self.named(made)
 
 
 def _check_start(node: Node) -> None:

@@ -15,9 +15,9 @@
 | `slice` | x | `start`, `size` |
 | `concatenate`, `reverse` | xs | `axis` |
 | `tile` | x | `repeats` |
-| `gather_rows` | x, indices of its first axis of any shape | |
+| `gather_rows` | x, indices within its first axis, of any shape | |
 | `greater`, `greater_equal`, `equal`, `select` | (a condition,) a, b | |
-| `logical_*`; `integer_add`, `integer_subtract` | conditions; int32 that are no codes | |
+| `logical_*`; `integer_add` and its like | conditions; int32 that are no codes | |
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |"""
 
 import math
@@ -63,6 +63,8 @@ OWN |= {"rescale": "kernel_rescale", "normalization": "unit_rows", "subtract": "
 class Steps:
     """Adds steps, and names what lies between them."""
 
+    node: Node  # that is added
+
     def __init__(self) -> None:
         self.steps: list[Simple] = []
         self.count = 0
@@ -70,27 +72,26 @@ class Steps:
     def put(
         self,
         kind: str,
-        node: Node,
         inputs: Sequence[Tensor],
         output: Tensor,
         attributes: dict[str, Any] | None = None,
         numbers: dict[str, np.ndarray] | None = None,
     ) -> Tensor:
-        out = node.out if node.out is not None and numbers is not None else NO_OUTPUT
+        out = self.node.out if self.node.out and numbers is not None else NO_OUTPUT
         if kind in ("conv2d", "depthwise", "transposed") and numbers is not None:
             (x, w), numbers = inputs, dict(numbers)
             inputs = x, _positive(w, numbers, kind)
         if numbers and "own" in numbers:
             kind = OWN.get(kind, f"{kind}_own")
-        step = Simple(kind, node.name, tuple(inputs), output, attributes or {}, numbers or {}, out)
-        self.steps.append(step)
+        given = tuple(inputs), output, attributes or {}, numbers or {}
+        self.steps.append(Simple(kind, self.node.name, *given, out))
         return output
 
     def fresh(self, like: Tensor, shape: Sequence[int]) -> Tensor:
         self.count += 1
         return replace(like, name=f"{like.name}/{self.count}", shape=tuple(shape), data=None)
 
-    def transposed(self, node: Node, x: Tensor, order: Sequence[int]) -> Tensor:
+    def transposed(self, x: Tensor, order: Sequence[int]) -> Tensor:
         """`x` with its axes in another order; of a constant, a constant."""
         if list(order) == list(range(len(x.shape))):
             return x
@@ -99,18 +100,18 @@ class Steps:
         made = replace(made, scale=_moved(x.scale, order), zero_point=_moved(x.zero_point, order))
         if x.data is not None:
             return replace(made, data=np.ascontiguousarray(x.data.transpose(order)))
-        return self.put("transpose", node, [x], made, {"permutation": list(order)})
+        return self.put("transpose", [x], made, {"permutation": list(order)})
 
-    def reshaped(self, node: Node, x: Tensor, shape: Sequence[int]) -> Tensor:
+    def reshaped(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """`x` in another shape."""
         if tuple(shape) == x.shape:
             return x
         made = self.fresh(x, shape)
         if x.data is not None:
             return replace(made, data=x.data.reshape(shape))
-        return self.put("reshape", node, [x], made)
+        return self.put("reshape", [x], made)
 
-    def part(self, node: Node, x: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
+    def part(self, x: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
         """A part of a tensor; of a constant, a constant."""
         if tuple(size) == x.shape:
             return x
@@ -120,50 +121,50 @@ class Steps:
         if x.data is not None:
             kept = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
             return replace(made, data=x.data[kept])
-        return self.put("slice", node, [x], made, {"start": list(start), "size": list(size)})
+        return self.put("slice", [x], made, {"start": list(start), "size": list(size)})
 
     def strided(
-        self, node: Node, x: Tensor, start: Sequence[int], size: Sequence[int], by: Sequence[int]
+        self, x: Tensor, start: Sequence[int], size: Sequence[int], by: Sequence[int]
     ) -> Tensor:
         """`size` elements of a tensor along each axis, from `start` on, `by` steps apart."""
         ends = zip(size, by, start, x.shape, strict=True)
-        x = self.part(node, x, start, [min(n * s, b - a) for n, s, a, b in ends])
+        x = self.part(x, start, [min(n * s, b - a) for n, s, a, b in ends])
         for axis in (a for a, s in enumerate(by) if s > 1):  # the first of every s is kept
             n, rest = size[axis], math.prod(x.shape[axis + 1 :])
             more = n * by[axis] - x.shape[axis]
-            x = self.padded(node, x, [(0, more * (a == axis)) for a in range(len(size))], x.zero)
+            x = self.padded(x, [(0, more * (a == axis)) for a in range(len(size))], x.zero)
             shape = [*x.shape[:axis], n, *x.shape[axis + 1 :]]
             before = math.prod(shape[:axis])
-            x = self.reshaped(node, x, (before, n, by[axis] * rest))
-            x = self.reshaped(node, self.part(node, x, [0, 0, 0], [before, n, rest]), shape)
+            x = self.reshaped(x, (before, n, by[axis] * rest))
+            x = self.reshaped(self.part(x, [0, 0, 0], [before, n, rest]), shape)
         return x
 
-    def padded(
-        self, node: Node, x: Tensor, padding: Iterable[Sequence[int]], value: int = 0
-    ) -> Tensor:
+    def padded(self, x: Tensor, padding: Iterable[Sequence[int]], value: int = 0) -> Tensor:
         """A tensor with these elements more, or fewer, at both ends of each axis."""
         sides = [(int(a), int(b)) for a, b in padding]
         kept = [n + min(0, a) + min(0, b) for n, (a, b) in zip(x.shape, sides, strict=True)]
-        x = self.part(node, x, [max(0, -a) for a, _ in sides], kept)
+        x = self.part(x, [max(0, -a) for a, _ in sides], kept)
         pairs = [(max(0, a), max(0, b)) for a, b in sides]
         if not any(map(any, pairs)):
             return x
         made = self.fresh(x, [n + a + b for n, (a, b) in zip(x.shape, pairs, strict=True)])
-        return self.put("pad", node, [x], made, {"padding": pairs, "value": value})
+        return self.put("pad", [x], made, {"padding": pairs, "value": value})
 
-    def onto(self, node: Node, made: Tensor, order: Sequence[int]) -> None:
+    def onto(self, made: Tensor, order: Sequence[int]) -> None:
         """Names a value as the node's result, with its axes in the node's order."""
         if list(order) != list(range(len(order))):
-            self.put("transpose", node, [made], node.output, {"permutation": list(order)})
+            self.put("transpose", [made], self.node.output, {"permutation": list(order)})
         else:
-            self.named(node, made, node.output)
+            self.named(made)
 
-    def named(self, node: Node, made: Tensor, output: Tensor) -> None:
-        """Names a value, in the shape of the name: the last step takes it, if that made it."""
+    def named(self, made: Tensor) -> None:
+        """Names a value as the node's result, in its shape: the last step takes the name, if that
+        made it."""
+        output = self.node.output
         if made.shape == output.shape and self.steps and self.steps[-1].output is made:
             self.steps.append(replace(self.steps.pop(), output=output))
         else:
-            self.put("reshape", node, [made], output)
+            self.put("reshape", [made], output)
 
     def _same(self, node: Node) -> None:
         """A step on elements alike; the axes that its numbers differ by come last, as one."""
@@ -175,24 +176,24 @@ class Steps:
         kept = "axis" in node.numbers or not alike or {len(x.shape) for x in inputs} != {rank}
         if kept or (order == sorted(order) and len(axes) < 2):  # of softmax its axis stays
             numbers = {k: flat(v, node) for k, v in node.numbers.items()}
-            self.put(node.kind, node, inputs, node.output, {}, numbers)
+            self.put(node.kind, inputs, node.output, {}, numbers)
             return
         grid = [n if a in axes else 1 for a, n in enumerate(shape)]
         numbers = {
             k: (np.broadcast_to(v, grid).transpose(order) if v.ndim == rank else v).reshape(-1)
             for k, v in node.numbers.items()
         }
-        inputs = tuple(self._last(node, self.transposed(node, x, order), axes) for x in inputs)
+        inputs = tuple(self._last(self.transposed(x, order), axes) for x in inputs)
         moved = [shape[a] for a in order]
         made = self.fresh(node.output, [*moved[: rank - len(axes)], math.prod(grid)])
-        self.put(node.kind, node, inputs, made, {}, numbers)
-        made = self.reshaped(node, made, moved)
-        self.onto(node, made, [order.index(a) for a in range(rank)])
+        self.put(node.kind, inputs, made, {}, numbers)
+        made = self.reshaped(made, moved)
+        self.onto(made, [order.index(a) for a in range(rank)])
 
-    def _last(self, node: Node, x: Tensor, axes: Sequence[int]) -> Tensor:
+    def _last(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """`x` with as many last axes as there are of these as one."""
         first = len(x.shape) - len(axes)
-        return self.reshaped(node, x, [*x.shape[:first], math.prod(x.shape[first:])])
+        return self.reshaped(x, [*x.shape[:first], math.prod(x.shape[first:])])
 
 
 def _positive(w: Tensor, numbers: dict[str, np.ndarray], kind: str) -> Tensor:

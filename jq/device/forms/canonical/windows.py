@@ -28,8 +28,8 @@ class Windows(Steps):
         if w.data is None or groups_of(attrs, "batch_group_count") != 1:
             what = "two activations" if w.data is None else "batch groups"
             raise UserError(f"a convolution of {what} has no form here", op=node.name)
-        x = self.transposed(node, x, [d.input_batch, *d.input_spatial, d.input_feature])
-        w = self.transposed(node, w, [d.kernel_out, *d.kernel_spatial, d.kernel_in])
+        x = self.transposed(x, [d.input_batch, *d.input_spatial, d.input_feature])
+        w = self.transposed(w, [d.kernel_out, *d.kernel_spatial, d.kernel_in])
         reversal = node.attributes.get("window_reversal")
         turned = list(ir.DenseBoolArrayAttr(reversal)) if reversal is not None else [False] * rank
         w = replace(w, data=np.flip(w.values, tuple(1 + i for i, t in enumerate(turned) if t)))
@@ -45,7 +45,7 @@ class Windows(Steps):
             out[:2] = [out[0] * out[1]]
         if rank < 2:  # along the second axis of two
             ones = [1] * (2 - rank)
-            x, w = (self.reshaped(node, t, (t.shape[0], *ones, *t.shape[1:])) for t in (x, w))
+            x, w = (self.reshaped(t, (t.shape[0], *ones, *t.shape[1:])) for t in (x, w))
             geometry = {k: [*ones, *v] for k, v in geometry.items()}
             geometry["padding"][: len(ones)] = [(0, 0)] * len(ones)
             spread, out = ones + spread, [out[0], *ones, *out[1:]]
@@ -56,8 +56,8 @@ class Windows(Steps):
         step = Simple("conv2d", node.name, (x, w), made, geometry, numbers)
         self._windows(node, step, spread, groups_of(attrs))
         order = [d.output_order.index(a) for a in range(len(d.output_order))]
-        made = self.reshaped(node, made, [node.output.shape[a] for a in d.output_order])
-        self.onto(node, made, order)
+        made = self.reshaped(made, [node.output.shape[a] for a in d.output_order])
+        self.onto(made, order)
 
     def _unfolded(
         self, node: Node, x: Tensor, w: Tensor, geometry: dict[str, Any], spread: int, groups: int
@@ -65,13 +65,13 @@ class Windows(Steps):
         """A convolution without its first spatial axis: what a window reads along it is channels,
         and its places are part of the batch."""
         stride, sides, dilation = (geometry[k].pop(0) for k in ("stride", "padding", "dilation"))
-        x = self.spread(node, x, [1, spread, *[1] * (len(x.shape) - 2)], x.zero)
-        x = self.padded(node, x, [(0, 0), sides, *[(0, 0)] * (len(x.shape) - 2)], x.zero)
-        parts = self.shifted(node, x, 1, w.shape[1], stride, dilation)
+        x = self.spread(x, [1, spread, *[1] * (len(x.shape) - 2)], x.zero)
+        x = self.padded(x, [(0, 0), sides, *[(0, 0)] * (len(x.shape) - 2)], x.zero)
+        parts = self.shifted(x, 1, w.shape[1], stride, dilation)
         shape = parts[0].shape
         rows = math.prod(shape[:-1]), groups, x.shape[-1] // groups
-        x = self.joined(node, [self.reshaped(node, part, rows) for part in parts], 2)
-        x = self.reshaped(node, x, (shape[0] * shape[1], *shape[2:-1], math.prod(x.shape[1:])))
+        x = self.joined([self.reshaped(part, rows) for part in parts], 2)
+        x = self.reshaped(x, (shape[0] * shape[1], *shape[2:-1], math.prod(x.shape[1:])))
         data = np.moveaxis(w.values, 1, -2)
         data = data.reshape(*data.shape[:-2], -1)
         return x, replace(w, shape=data.shape, data=data)
@@ -85,32 +85,31 @@ class Windows(Steps):
         if max(spread) > 1 and geometry["stride"] == [1, 1]:
             self._transposed_windows(node, step, spread)
             return
-        x = self.spread(node, x, [1, *spread, 1], x.zero)
-        padding = np.array(geometry["padding"])
-        x = self.padded(node, x, [(0, 0), *np.minimum(padding, 0), (0, 0)])
+        x, padding = self.spread(x, [1, *spread, 1], x.zero), np.array(geometry["padding"])
+        x = self.padded(x, [(0, 0), *np.minimum(padding, 0), (0, 0)])
         if depthwise:
             filters = w.values.reshape(groups, -1, *w.shape[1:3]).transpose(2, 3, 0, 1)
             w = replace(w, shape=filters.shape, data=np.ascontiguousarray(filters))
         how = geometry | {"padding": np.maximum(padding, 0).tolist()}
         kind = "depthwise" if depthwise else "conv2d"
-        self.put(kind, node, [x, w], step.output, how, step.numbers)
+        self.put(kind, [x, w], step.output, how, step.numbers)
 
     def _grouped(self, node: Node, step: Simple, spread: list[int], groups: int) -> None:
         """Each group is a convolution of its own channels."""
         (x, w), made, numbers = step.inputs, step.output, step.numbers
         parts, (i, o) = list[Tensor](), (x.shape[3] // groups, w.shape[0] // groups)
         for g in range(groups):
-            part = self.part(node, x, [0, 0, 0, g * i], [*x.shape[:3], i])
+            part = self.part(x, [0, 0, 0, g * i], [*x.shape[:3], i])
             own = slice(g * o, (g + 1) * o)
             scale = w.scale if w.scale is None or w.scale.size == 1 else w.scale[own]
-            filters = self.part(node, w, [g * o, 0, 0, 0], [o, *w.shape[1:]])
+            filters = self.part(w, [g * o, 0, 0, 0], [o, *w.shape[1:]])
             parts.append(self.fresh(made, (*made.shape[:3], o)))
             mine = {k: v if v.size == 1 else v[own] for k, v in numbers.items()}
             own_step = replace(
                 step, inputs=(part, replace(filters, scale=scale)), output=parts[-1], numbers=mine
             )
             self._windows(node, own_step, spread, 1)
-        self.put("concatenate", node, parts, made, {"axis": 3})
+        self.put("concatenate", parts, made, {"axis": 3})
 
     def _transposed_windows(self, node: Node, step: Simple, spread: list[int]) -> None:
         """Zeros between elements: each input element is spread by the filter, turned around, which
@@ -125,43 +124,41 @@ class Windows(Steps):
         filters = np.ascontiguousarray(np.pad(np.flip(filters, (1, 2)), beyond))
         w = replace(w, shape=filters.shape, data=filters)
         how = {"stride": spread, "out_padding": np.minimum(padding, 0).tolist()}
-        self.put("transposed", node, [x, w], step.output, how, step.numbers)
+        self.put("transposed", [x, w], step.output, how, step.numbers)
 
     def _pool(self, node: Node) -> None:
         attrs, x = Attributes(node.attributes), node.inputs[0]
-        rank = len(x.shape)
-        window = list(integers(attrs, "window_dimensions"))
+        rank, window = len(x.shape), list(integers(attrs, "window_dimensions"))
         keys = "window_strides", "window_dilations", "base_dilations"
         stride, dilation, spread = (list(integers(attrs, key)) or [1] * rank for key in keys)
         given = node.attributes.get("padding")
         padding = np.zeros((rank, 2), int) if given is None else np.array(given).reshape(rank, 2)
         over = [a for a in range(rank) if window[a] > 1 or stride[a] > 1 or padding[a].any()]
         value = x.zero if node.kind == "sum" else int(node.inputs[1].values)
-        x = self.spread(node, x, spread, value)
+        x = self.spread(x, spread, value)
         plain = len(over) < 3 and max(dilation, default=1) == 1 and (padding >= 0).all()
         if node.kind != "sum" and not (plain and node.kind.endswith("maximum")):
-            self.folded(node, x, window, stride, padding, dilation)
+            self.folded(x, window, stride, padding, dilation)
             return
         numbers = {k: flat(v, node) for k, v in node.numbers.items()}
         if not plain:  # all that a window reads, behind one another
-            x = self.padded(node, x, padding, value)
+            x = self.padded(x, padding, value)
             for axis, each in enumerate(zip(window, stride, dilation, strict=True)):
-                x = self.joined(node, self.shifted(node, x, axis, *each), 0)
+                x = self.joined(self.shifted(x, axis, *each), 0)
             shape = math.prod(node.output.shape[:-1]), *node.output.shape[-1:]
-            x = self.reshaped(node, x, (math.prod(window), *shape))
+            x = self.reshaped(x, (math.prod(window), *shape))
             made = self.fresh(node.output, (1, *shape))
-            self.put("sum", node, [x], made, {"axes": [0]}, numbers)
-            self.named(node, made, node.output)
+            self.put("sum", [x], made, {"axes": [0]}, numbers)
+            self.named(made)
             return
         others = [a for a in range(rank) if a not in over]
         while len(over) < 2:
             over.insert(0, others.pop(-2) if len(others) > 1 else others.pop(0))
         order = [*others[:-1], *over, *others[-1:]]
-        x = self.transposed(node, x, order)
-        moved = [node.output.shape[a] for a in order]
+        x, moved = self.transposed(x, order), [node.output.shape[a] for a in order]
         lead, tail = len(others[:-1]), len(others[-1:])
         nhwc = (math.prod(x.shape[:lead]), *x.shape[lead : lead + 2], x.shape[-1] if tail else 1)
-        x = self.reshaped(node, x, nhwc)
+        x = self.reshaped(x, nhwc)
         made = self.fresh(node.output, (nhwc[0], *moved[lead : lead + 2], nhwc[3]))
         geometry = {
             "window": [window[a] for a in over],
@@ -169,52 +166,49 @@ class Windows(Steps):
             "padding": [tuple(map(int, padding[a])) for a in over],
         }
         kind = "sum_pool" if node.kind == "sum" else "max_pool"
-        self.put(kind, node, [x], made, geometry, numbers if node.out else None)
-        made = self.reshaped(node, made, moved)
-        self.onto(node, made, [order.index(a) for a in range(rank)])
+        self.put(kind, [x], made, geometry, numbers if node.out else None)
+        made = self.reshaped(made, moved)
+        self.onto(made, [order.index(a) for a in range(rank)])
 
-    def folded(
-        self, node: Node, x: Tensor, window: Any, stride: Any, padding: Any, dilation: Any
-    ) -> None:
+    def folded(self, x: Tensor, window: Any, stride: Any, padding: Any, dilation: Any) -> None:
         """Windows that forms do not have: shifted parts are combined, axis by axis."""
+        node = self.node
         if (kind := _COMBINED.get(node.kind.rpartition("_")[2])) is None:
             raise UserError(f"{node.kind} of {x.dtype} has no form here", op=node.name)
-        x = self.padded(node, x, padding, int(node.inputs[1].values))
+        x = self.padded(x, padding, int(node.inputs[1].values))
         for axis, each in enumerate(zip(window, stride, dilation, strict=True)):
-            x, *others = self.shifted(node, x, axis, *each)
+            x, *others = self.shifted(x, axis, *each)
             for other in others:
-                x = self.put(kind, node, [x, other], self.fresh(x, x.shape))
-        self.named(node, x, node.output)
+                x = self.put(kind, [x, other], self.fresh(x, x.shape))
+        self.named(x)
 
-    def shifted(
-        self, node: Node, x: Tensor, axis: int, k: int, stride: int, dilation: int
-    ) -> list[Tensor]:
+    def shifted(self, x: Tensor, axis: int, k: int, stride: int, dilation: int) -> list[Tensor]:
         """The elements that all windows of `k` along an axis read, by their place in the window."""
         size, by = [*x.shape], [1] * len(x.shape)
         size[axis] = (size[axis] - (k - 1) * dilation - 1) // stride + 1
         by[axis] = stride
         starts = ([i * dilation * (a == axis) for a in range(len(by))] for i in range(k))
-        return [self.strided(node, x, at, size, by) for at in starts]
+        return [self.strided(x, at, size, by) for at in starts]
 
-    def cut(self, node: Node, x: Tensor, axis: int, start: int, end: int) -> Tensor:
+    def cut(self, x: Tensor, axis: int, start: int, end: int) -> Tensor:
         """A part along one axis."""
         size, first = [*x.shape], [start * (a == axis) for a in range(len(x.shape))]
         size[axis] = end - start
-        return self.part(node, x, first, size)
+        return self.part(x, first, size)
 
-    def joined(self, node: Node, xs: Sequence[Tensor], axis: int) -> Tensor:
+    def joined(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         """Tensors one after the other, without those that are nothing."""
         x, *others = xs = [x for x in xs if x.shape[axis]]
         shape = [sum(x.shape[axis] for x in xs) if a == axis else n for a, n in enumerate(x.shape)]
         made = self.fresh(x, shape)
-        return self.put("concatenate", node, xs, made, {"axis": axis}) if others else x
+        return self.put("concatenate", xs, made, {"axis": axis}) if others else x
 
-    def spread(self, node: Node, x: Tensor, by: Sequence[int], value: int) -> Tensor:
+    def spread(self, x: Tensor, by: Sequence[int], value: int) -> Tensor:
         """A tensor with its elements `by` steps apart along each axis, and a number between."""
         for axis in (a for a, s in enumerate(by) if s > 1):
             n, rest = x.shape[axis], math.prod(x.shape[axis + 1 :])
             shape = [*x.shape[:axis], n * by[axis], *x.shape[axis + 1 :]]
-            x = self.reshaped(node, x, (math.prod(x.shape[:axis]), n, rest))
-            x = self.padded(node, x, [(0, 0), (0, 0), (0, (by[axis] - 1) * rest)], value)
-            x = self.cut(node, self.reshaped(node, x, shape), axis, 0, (n - 1) * by[axis] + 1)
+            x = self.reshaped(x, (math.prod(x.shape[:axis]), n, rest))
+            x = self.padded(x, [(0, 0), (0, 0), (0, (by[axis] - 1) * rest)], value)
+            x = self.cut(self.reshaped(x, shape), axis, 0, (n - 1) * by[axis] + 1)
         return x

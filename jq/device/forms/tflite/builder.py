@@ -24,8 +24,8 @@ _TYPES = {
     "select": ({"bool", "int8"}, {"bool", "int16"}, {"bool", "int32"}),
     "convert": ({"bool", "int8", "uint8", "int16", "int32"},),
     "softmax": ({"bool", *CODES},),
-    "gather_rows": ({*CODES, "int32"},),
-    **dict.fromkeys(("integer_add", "integer_subtract"), ({"int32"},)),
+    "gather_rows": ({*CODES, "int32"}, {"bool", "int32"}),
+    **dict.fromkeys(("integer_add", "integer_subtract", "integer_multiply"), ({"int32"},)),
     **dict.fromkeys(("maximum", "minimum", "max", "min", "pad"), ({"int32"},)),
 }
 
@@ -50,8 +50,7 @@ class Builder:
 
     def step(self, step: Simple) -> None:
         self.name = step.name
-        write = method_of(self, step, _HERE)
-        types = {t.dtype for t in (*step.inputs, step.output)}
+        write, types = method_of(self, step, _HERE), {t.dtype for t in (*step.inputs, step.output)}
         held = CODES, {"float32"}, *_TYPES.get(step.kind, ())
         known = any(types <= some for some in held)
         if not known and step.kind not in ("quantize", "dequantize"):
@@ -80,8 +79,7 @@ class Builder:
         found |= {"buffer": buffer, "name": tensor.name}
         if tensor.scale is not None:
             scale = tensor.scale.astype(np.float32).reshape(-1)
-            zero = np.full(scale.size, tensor.zero)
-            axis = self.axes.get(tensor.name, 0)
+            zero, axis = np.full(scale.size, tensor.zero), self.axes.get(tensor.name, 0)
             found["quantization"] = {"scale": scale, "zero_point": zero, "axis": axis}
         self.tensors.append(found)
         self.known[tensor.name] = tensor
@@ -110,8 +108,7 @@ class Builder:
             self.codes.append(kind)
         plain = kind in ("CAST", "RESHAPE", "TILE")  # whatever codes stand for
         places = [self.place(t if plain else self.read(t)) for t in inputs]
-        name = OPERATORS[kind][2]
-        row = {"opcode_index": self.codes.index(kind), "inputs": places}
+        name, row = OPERATORS[kind][2], {"opcode_index": self.codes.index(kind), "inputs": places}
         row |= {"outputs": [self.place(output)]}
         row |= {"builtin_options": (name, options)} if name != "-" else {}
         self.operators.append(row)
@@ -144,8 +141,7 @@ class Builder:
         choices = [nearest, *(np.nextafter(nearest, np.float32(end)) for end in (0, np.inf))]
         if given is not None:
             choices.insert(0, np.broadcast_to(given.reshape(-1), factor.shape))
-        best = nearest.copy()
-        right = np.zeros(factor.shape, bool)
+        best, right = nearest.copy(), np.zeros(factor.shape, bool)
         wide = "wide" in step.numbers and "own" not in step.numbers  # which is of float64
         for choice in choices:
             same = self.same(self.derived(source, choice, result), factor, wide)

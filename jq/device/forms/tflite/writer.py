@@ -116,19 +116,13 @@ class Writer(Spelled):
         self.op("SELECT_V2", [step.inputs[0], *self.shared(step)[1:]], step.output)
 
     def _gather_rows(self, step: Simple) -> None:
-        """Indices beyond the ends of a table are those of its ends."""
-        rows, index = step.inputs
-        if index.dtype != "int32":
-            raise self.lacking(f"rows of {rows.dtype} by indices of {index.dtype}")
-        for kind, end in (("MAXIMUM", 0), ("MINIMUM", rows.shape[0] - 1)):
-            limit = self.constant(np.full([1] * len(index.shape), end))
-            index = self.op(kind, [index, limit], self.fresh(index, index.shape))
-        self.op("GATHER", [rows, index], step.output, axis=0)
+        self.op("GATHER", step.inputs, step.output, axis=0)
 
     _logical_and = partialmethod(_plain, "LOGICAL_AND")
     _logical_not = partialmethod(_plain, "LOGICAL_NOT")
     _logical_or, _integer_add = partialmethod(_plain, "LOGICAL_OR"), partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
+    _integer_multiply = partialmethod(_plain, "MUL")
 
     # Extremes
 

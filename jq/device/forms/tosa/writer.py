@@ -88,8 +88,7 @@ class Writer(Builder):
         a, b = step.inputs
         if (a.dtype, b.dtype) != ("int8", "int8"):
             raise UserError(f"products of {a.dtype} by {b.dtype} are not written", op=step.name)
-        zeros = [self.constant([t.zero], "int8") for t in (a, b)]
-        shape = step.output.shape
+        zeros, shape = [self.constant([t.zero], "int8") for t in (a, b)], step.output.shape
         total = self.op("MATMUL", [self.of(a), self.of(b), *zeros], (shape, "int32"))
         self.end(total, step, shape)
 
@@ -208,6 +207,10 @@ class Writer(Builder):
     _logical_or, _concatenate = partialmethod(_plain, "LOGICAL_OR"), partialmethod(_plain, "CONCAT")
     _logical_not, _integer_add = partialmethod(_plain, "LOGICAL_NOT"), partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
+
+    def _integer_multiply(self, step: Simple) -> None:
+        none = self.constant([0], "int8")
+        self.op("MUL", [*map(self.of, step.inputs), none], step.output)
 
     def _shaped(self, kind: str, step: Simple) -> None:
         given = [self.shape(v) for v in step.attributes.values()]
