@@ -1,5 +1,7 @@
 """`jq.quantized`: the function that is trained is the one that is compiled."""
 
+from collections import namedtuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -159,3 +161,21 @@ def test_bits_of_64_bits_are_refused():
 
     with pytest.raises(UserError, match="cannot be trained: bits of 64-bit numbers"):
         jq.quantized(jq.Model(forward, x, (x,), calibration=[(x,)], x64=True))
+
+
+def test_what_it_takes_and_gives_is_what_the_model_does():
+    """A tuple with names, a number of Python, and a key."""
+    Pair = namedtuple("Pair", "y noise")
+    inputs = (arrays(2, 8), True, jax.random.key(0))
+
+    def forward(params, x, chosen, key):
+        y = jnp.where(chosen, x @ params, 0.0)
+        return Pair(y, jax.random.normal(key, (2,)))
+
+    weight = arrays(8, 4)
+    fn, params = jq.quantized(jq.Model(forward, weight, inputs), "int8-weight-only")
+    found = fn(params, *inputs)
+    assert type(found) is Pair
+    np.testing.assert_allclose(found.noise, forward(weight, *inputs).noise, rtol=1e-6)
+    np.testing.assert_allclose(found.y, inputs[0] @ weight, rtol=1e-5, atol=1e-5)
+    assert not fn(params, inputs[0], False, inputs[2]).y.any()
