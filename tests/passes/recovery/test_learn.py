@@ -4,6 +4,7 @@ import logging
 import pkgutil
 from dataclasses import replace
 from functools import cache, partial
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -165,6 +166,23 @@ def test_the_output_is_closer(fmt, most):
     assert {k: (a.shape, a.dtype) for k, a in stored.items()} == {
         k: (a.shape, a.dtype) for k, a in before.items()
     }
+
+
+def test_the_whole_program_moves_codes_but_after_a_turn_that_found_nothing(monkeypatch):
+    given, _, cx = chosen("int3")
+    run = learn._Run(Learn(steps=8, batch=2), given.clone(), cx)
+    run.units = [run.end]
+    rates, descend = [], Learned.descend
+
+    def spied(self, *args, rate, **how):
+        rates.append(rate)
+        return descend(self, *args, rate=rate, **how)
+
+    monkeypatch.setattr(Learned, "descend", spied)
+    errors = [error for _, error in run.until(LONG).curve][1:]
+    better = [b < a for a, b in pairwise(errors)]
+    assert True in better[:-1] and False in better[:-1]
+    assert [rate > 0 for rate in rates] == [True, *better[:-1]]
 
 
 class Killed(Exception):
