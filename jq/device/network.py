@@ -20,6 +20,7 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.integer_step import IntegerStep, match_integer
 from jq.ir.ops.selection import combines, written
 from jq.ir.values import reached, users
+from jq.passes.integer.verify_integer import words
 from jq.passes.prepare.fold_weights import evaluate_all
 
 
@@ -181,7 +182,7 @@ class _Reader:
         conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
         known = kind in MOVES if kind != "scatter" else written(op) == "update"
         if not (known or floats or conditions) or len(op.operation.results) != 1:
-            what = rounded_as(values[-1]) or f"{kind} of {dtype_of(values[0])}"
+            what = rounded_as(values[-1]) or f"{words(op)} of {dtype_of(values[0])}"
             hint = "cut the model there"
             readers = [v.owner for v in _behind(op) if kind_of(v.owner) == "stablehlo.compare"]
             if any(dtype_of(r.operands[0]) == dtype_of(values[0]) == np.int64 for r in readers):

@@ -343,6 +343,8 @@ def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
             tmp_path,
             "npu-int8",
         )
+    with pytest.raises(jq.UserError, match="^top_k of") as error:
+        exported(lambda p, x: lax.top_k(x, 2)[1], {}, (4, 8), tmp_path, "npu-int8")
     assert not list(tmp_path.iterdir())
 
 

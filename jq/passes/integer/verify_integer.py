@@ -16,13 +16,14 @@ from jq.ir import NAME, Op, Program, dtype_of, ir, kind_of, maker, string_attr
 from jq.ir.decisions import declined, function_of
 from jq.ir.markers import match
 from jq.ir.ops import Contraction, rule_of
-from jq.ir.ops.selection import combines
+from jq.ir.ops.selection import SCATTER, combines
 from jq.ir.values import CONTROL, handed_on, reached
 from jq.passes.base import Pass, PassContext
 from jq.planning.decisions import QuantPlan
 
 FORMS_HELP = "write it with ops that the docs' page on integer-only programs lists"
 INTEGER_HELP = "change the model there, or cut it: compute this outside of the device"
+SUMS_HELP = "x.at[i].set(y) has one: x.at[i].add(y) is x + jnp.zeros_like(x).at[i].set(y)"
 CONVERT = "stablehlo.convert"  # between float types: of what the user hands over, or is handed
 
 
@@ -68,7 +69,8 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
         elif isinstance(rule_of(op), Contraction):
             pass  # float because of what it reads, or of what reads it
         elif string_attr(op, NAME) and not _follows(op, left):  # no product of a rewrite
-            one = Cause(op, name, f"{words(op)} has no integer form here", "")
+            help = SUMS_HELP if kind_of(op) == SCATTER else ""
+            one = Cause(op, name, f"{words(op)} has no integer form here", help)
         if one is not None and (name == one.name or f"{one.name} {one.function}" not in found):
             found[f"{one.name} {one.function}"] = one
     if left and not found:
