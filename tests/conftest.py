@@ -48,10 +48,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache() -> Iterator[None]:
-    """An empty cache: the user's, with what earlier runs left, decides nothing here."""
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An empty cache: the user's, with what earlier runs left, decides nothing here; and nothing
+    that tests leave, such as reports of crashes, outlives them."""
+    tmp_path_factory.getbasetemp()  # pytest keeps the folders of three runs: not in ours
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", folder)
+        for name in ("XDG_CACHE_HOME", "TMPDIR", "MPLCONFIGDIR", "KERAS_HOME"):
+            patch.setenv(name, folder)
+        patch.setattr(tempfile, "tempdir", folder)
         _keep_executables(folder)
         yield
 
