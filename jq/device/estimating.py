@@ -175,7 +175,8 @@ def _transposed(unit: Unit) -> list[tuple[int, ...]]:
         if kind_of(op) == "stablehlo.transpose" and given:
             found.append(shape_of(operands[0]))
         elif dims is not None and len(given) == 1:  # by a weight
-            shape, summed = shape_of(operands[given[0]]), dims.contracted(given[0])
+            shape = shape_of(operands[given[0]])
+            summed = dims.contracted(given[0])
             if summed != set(range(len(shape) - len(summed), len(shape))):
                 found.append(shape)
             if given == [1]:

@@ -49,7 +49,8 @@ def _buffers(found: Mapping[str, Any], top: int) -> Iterator[str]:
     yield _text(LEFT, top - 14, "activations on the chip over time")
     yield from _scale(top, f"{peak / 2**20:.3g} MiB")
     for b in found["buffers"]:
-        tall, below = HIGH * b["bytes"] / peak, HIGH * b["offset"] / peak
+        tall = HIGH * b["bytes"] / peak
+        below = HIGH * b["offset"] / peak
         wide = (b["last"] - b["first"] + 1) * step
         place = (LEFT + b["first"] * step, top + HIGH - below - tall, wide, tall)
         yield _box(place, "#9ecae1", f"{b['name']}: {b['bytes']} bytes at {b['offset']}")

@@ -25,7 +25,8 @@ def steps_of(made: Program) -> dict[str, Any]:
         if op.operation.name == "func.return":
             result = names[op.operation.operands[0]]
             continue
-        read, out = [names[v] for v in op.operation.operands], f"v{len(steps)}"
+        read = [names[v] for v in op.operation.operands]
+        out = f"v{len(steps)}"
         names[op.operation.results[0]] = out
         steps.append(step_of(op) | {"in": read, "out": out})
     _check_floats(made)
@@ -48,7 +49,8 @@ def _check_floats(made: Program) -> None:
     """A float product that is added may be rounded once or twice."""
     results = [v for op in made.body.operations for v in op.operation.results]
     makers = [v.owner for v in results if dtype_of(v).kind in "fV"]
-    floats, sums = {kind_of(op) for op in makers}, {"stablehlo.reduce", "stablehlo.reduce_window"}
+    floats = {kind_of(op) for op in makers}
+    sums = {"stablehlo.reduce", "stablehlo.reduce_window"}
     if floats & sums or any(map(multiplies, makers)):
         raise ValueError("sums of floats depend on their order")
     if "stablehlo.multiply" in floats and floats & {"stablehlo.add", "stablehlo.subtract"}:

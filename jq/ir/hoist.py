@@ -128,7 +128,8 @@ def _through_branch(
 ) -> ir.Value:
     """`value` as a result of the branching op; the other branches give `neutral`."""
     for region in op.regions:
-        branch, result = region.blocks[0], value
+        branch = region.blocks[0]
+        result = value
         if branch != block:
             with at(last_of(branch)):
                 result = neutral(value)

@@ -32,7 +32,8 @@ class Element:
 
 def index_range(value: ir.Value, place: Element | None = None, depth: int = DEEPEST) -> Range:
     """The range of all elements of an integer or bool tensor, or of those at `place`."""
-    owner, limits = maker(value), _limits(value)
+    owner = maker(value)
+    limits = _limits(value)
     if owner is None or depth == 0 or 0 in shape_of(value):
         return limits
     rule = _RULES.get(owner.operation.name.removeprefix("stablehlo."))

@@ -75,7 +75,8 @@ class MatrixForm:
     def encoding(self) -> Encoding:
         shape = self.source.shape
         n, k = (math.prod(shape[a] for a in axes) for axes in (self.free, self.contracted))
-        own, lead = int(not all(self._shared(a) for a in self.free)), shape[: self.lead]
+        own = int(not all(self._shared(a) for a in self.free))
+        lead = shape[: self.lead]
         return self.source.with_shape((*lead, n, k), ((1,) * len(lead)) + (own, self._k_block))
 
     @property
@@ -162,7 +163,8 @@ def _in_order(array: np.ndarray, order: Sequence[int]) -> np.ndarray:
     """A contiguous transpose. In strips, whose cache lines are used whole: six times faster."""
     moved = array.transpose(order)
     out = np.empty(moved.shape, moved.dtype)
-    strips, axis = [slice(None)] * array.ndim, list(order).index(0)
+    strips = [slice(None)] * array.ndim
+    axis = list(order).index(0)
     for first in range(0, array.shape[0], _STRIP):
         strips[axis] = slice(first, first + _STRIP)
         out[tuple(strips)] = moved[tuple(strips)]

@@ -118,7 +118,8 @@ def match(value_or_op: Any, *kinds: str) -> Marker | None:
     if op is None or marker_kind(op) not in (kinds or _KINDS):
         return None
     op = op.opview if isinstance(op, ir.Operation) else op
-    kind, attrs = marker_kind(op), ir.DictAttr(op.attributes["composite_attributes"])
+    kind = marker_kind(op)
+    attrs = ir.DictAttr(op.attributes["composite_attributes"])
     values = {
         DEQUANTIZE: list(op.operands),
         QUANTIZE: list(op.operands)[1:],

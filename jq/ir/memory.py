@@ -147,7 +147,8 @@ def _entangled(module: ir.Module) -> bool:
             continue
         ways: dict[ir.Value, int] = {}
         for op in walk(function.entry_block):
-            operands, first = list(op.operands), INDEXED.get(op.operation.name)
+            operands = list(op.operands)
+            first = INDEXED.get(op.operation.name)
             if first is not None and any(ways.get(v, 1) > MANY for v in operands[first:]):
                 return True
             number = min(sum(ways.get(v, 1) for v in operands), 2 * MANY)

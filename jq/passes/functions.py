@@ -149,7 +149,8 @@ def _rows(shape: tuple[int, ...], least: float) -> np.ndarray:
     """Samples [calls, *shape] of rows from `least` up, to which an epsilon matters and to which it
     does not, however few rows there are at once. The last go as far as normalizations can."""
     rows, columns = math.prod(shape[:-1]), shape[-1]
-    calls, rng = -(-MAGNITUDES // rows), np.random.default_rng(0)
+    calls = -(-MAGNITUDES // rows)
+    rng = np.random.default_rng(0)
     magnitude = np.resize(np.geomspace(least, 1e3, MAGNITUDES), (calls * rows, 1))
     x = (rng.standard_normal((calls * rows, columns)) + 0.5) * magnitude
     x[-2:, 1:], x[-2:, 0] = 0, (-1e3, 1e3)

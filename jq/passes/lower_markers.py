@@ -27,7 +27,8 @@ class LowerMarkers(Pass):
     named: bool = False
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        functions, changed = {f.name.value: f for f in program.functions()}, _round(program)
+        functions = {f.name.value: f for f in program.functions()}
+        changed = _round(program)
         for op in program.walk():
             if marker_kind(op):
                 symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value

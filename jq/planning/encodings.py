@@ -119,5 +119,6 @@ def run_of(
     if not rule.splits_blocks or len(uses) != 1:
         return None
     ((index, use),) = uses.items()
-    enc, single = plans[index].encoding, len(use.contracted) == 1
+    enc = plans[index].encoding
+    single = len(use.contracted) == 1
     return get_format(enc.format).run_along(enc, use.contracted) if single else None

@@ -168,7 +168,8 @@ def scaled_operand(program: Program, op: Op) -> ir.Value | None:
     """The operand of a multiply or divide that a constant of fewer numbers scales."""
     if op.operation.name not in ("stablehlo.multiply", "stablehlo.divide"):
         return None
-    size, operands = math.prod(shape_of(op.operation.results[0])), list(op.operation.operands)
+    size = math.prod(shape_of(op.operation.results[0]))
+    operands = list(op.operation.operands)
     factors = operands[1:] if op.operation.name == "stablehlo.divide" else operands[::-1]
     for i, value in enumerate(factors):
         factor = constant_of(program, value)

@@ -65,7 +65,8 @@ class Writer:
     def codes(self, y: str, step: Simple) -> str:
         """The codes of a step's float result."""
         out, dtype = step.out, step.output.dtype
-        codes, ends = self.graph.quantized(y, out.scale, out.zero_point, dtype), np.iinfo(dtype)
+        codes = self.graph.quantized(y, out.scale, out.zero_point, dtype)
+        ends = np.iinfo(dtype)
         if (out.low, out.high) == (ends.min, ends.max):
             return codes
         # Behind the first pair, so that the op in front of it keeps its form.

@@ -130,7 +130,8 @@ class Moves(Writer):
             self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
             return self.real(x, order, guess[0])
         own = scale_of(x)
-        close, size = np.abs(guess / own - 1) < CLOSE, F32(F32(out.scale) * F32(terms))
+        close = np.abs(guess / own - 1) < CLOSE
+        size = F32(F32(out.scale) * F32(terms))
         scales, bad = fr.sum_scales(
             factor, np.where(close, own, guess), lambda s: s / size, out, self.rescaling
         )

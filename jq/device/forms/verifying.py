@@ -81,7 +81,8 @@ def _behind(marked: Program, ops: list[Op]) -> tuple[Program, list[str]]:
 
 def _copied(program: Program, ops: list[Op]) -> tuple[Program, list[ir.Value]]:
     """A copy of a program, and the results in it of some ops."""
-    at, copy = {op: i for i, op in enumerate(program.body.operations)}, program.clone()
+    at = {op: i for i, op in enumerate(program.body.operations)}
+    copy = program.clone()
     made = list(copy.body.operations)
     return copy, [made[at[op]].results[0] for op in ops]
 
@@ -93,7 +94,8 @@ def _inputs(
     for sample in list(recorded or ())[:RECORDED]:
         yield [x if t is None else _real(_codes(x, t), t) for x, t in zip(sample, at, strict=True)]
     for seed in range(DRAWN + 2):
-        rng, others = np.random.default_rng(seed), random_inputs(program.inputs, seed)
+        rng = np.random.default_rng(seed)
+        others = random_inputs(program.inputs, seed)
         yield [
             x if t is None else _real(_drawn(rng, t, seed), t)
             for x, t in zip(others, at, strict=True)
@@ -115,7 +117,8 @@ def _codes(x: np.ndarray, tensor: Tensor) -> np.ndarray:
     if x.dtype.name == tensor.dtype:
         return x
     scale, zero = _grid(tensor)
-    ends, rounded = np.iinfo(tensor.dtype), np.rint(x.astype(np.float64) / scale) + zero
+    ends = np.iinfo(tensor.dtype)
+    rounded = np.rint(x.astype(np.float64) / scale) + zero
     return np.asarray(np.clip(rounded, ends.min, ends.max), tensor.dtype)
 
 

@@ -48,7 +48,8 @@ class Dims:
 
     def einsum(self, *ranks: int) -> str:
         """The product of operands of these ranks, as NumPy's `einsum` writes it."""
-        letters, sides = iter(string.ascii_lowercase), [[""] * n for n in ranks]
+        letters = iter(string.ascii_lowercase)
+        sides = [[""] * n for n in ranks]
         for i, j in (*self.batch, *self.contract):
             sides[0][i] = sides[1][j] = next(letters)
         out = [sides[0][i] for i, _ in self.batch]

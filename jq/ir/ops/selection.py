@@ -84,7 +84,8 @@ def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Valu
 
 def _extreme(op: Op, codes: ir.Value) -> ir.Value:
     inner = next(iter(op.regions[0].blocks[0].operations)).operation.name
-    info, largest = np.iinfo(dtype_of(codes)), inner == "stablehlo.minimum"
+    info = np.iinfo(dtype_of(codes))
+    largest = inner == "stablehlo.minimum"
     return reduce_like(op, codes, inner, info.max if largest else info.min)
 
 

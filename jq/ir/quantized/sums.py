@@ -125,7 +125,8 @@ def _of_one_width(operands: list[ir.Value], said: list[ir.DictAttr]) -> list[ir.
 def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:
     """The type of the sums; None where they have none."""
     (left, _, left_axes), (right, zeros, axes) = map(_parameters, said)
-    result, bits = ir.RankedTensorType(op.results[0].type), types.bits_of(encoding_of(said[1]))
+    result = ir.RankedTensorType(op.results[0].type)
+    bits = types.bits_of(encoding_of(said[1]))
     if left_axes or len(axes) > 1 or str(result.element_type) != "f32":
         return None
     if zeros.any() and (axes or bits > 8):

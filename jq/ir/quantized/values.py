@@ -149,7 +149,8 @@ def is_computed(op: Op) -> bool:
 
 
 def _opens(op: Op) -> bool:
-    module, arguments = parse_module("module {}"), [v.type for v in op.operands]
+    module = parse_module("module {}")
+    arguments = [v.type for v in op.operands]
     results = [v.type for v in op.results]
     with ir.InsertionPoint(module.body):
         function = func.FuncOp("main", (arguments, results))

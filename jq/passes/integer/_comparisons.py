@@ -87,7 +87,8 @@ def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
     reals = np.float32(leaf.scale) * (codes - leaf.zero_point).astype(np.float32)
     below, equal = int((reals < number).sum()), bool((reals == number).any())
     limit = leaf.low + below  # the first code that is not below the number
-    wide, after = OPS.convert(leaf.codes, np.int32), limit + int(equal)
+    wide = OPS.convert(leaf.codes, np.int32)
+    after = limit + int(equal)
     if direction in ("EQ", "NE"):
         return OPS.compare(wide, limit if equal else leaf.high + 1, direction)
     bound = {"LT": limit, "GE": limit, "LE": after, "GT": after}[direction]

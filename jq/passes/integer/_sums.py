@@ -110,7 +110,8 @@ def _reduced(op: Op, leaf: Leaf, name: str, wide: bool) -> Sum:
     terms = math.prod(before) // max(1, math.prod(after))
     if kind_of(op) == "stablehlo.reduce_window":
         terms = math.prod(ir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
-    bound, x = np.array(float(terms * leaf.largest)), centered(leaf, I64 if wide else np.int32)
+    bound = np.array(float(terms * leaf.largest))
+    x = centered(leaf, I64 if wide else np.int32)
     total = _of_tiles(op, x) or reduce_like(op, x, "stablehlo.add", 0)
     step = step_of("sum", name, [leaf.operand], op)
     return Sum(total, np.array(leaf.scale), bound, name, step)
@@ -190,7 +191,8 @@ def _along(op: Op, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarra
     axes = rule.result_axes(op, index)
     if any(n > 1 for a, n in enumerate(grid.shape) if a not in axes):
         return None
-    sizes, order = [1] * len(shape_of(op.results[0])), sorted(axes, key=lambda a: axes[a])
+    sizes = [1] * len(shape_of(op.results[0]))
+    order = sorted(axes, key=lambda a: axes[a])
     for a in order:
         sizes[axes[a]] = grid.shape[a]
     rest = [a for a in range(grid.ndim) if a not in axes]

@@ -93,7 +93,8 @@ def kernel_mean(
     if affine.b.any() or not near or (counts.size > 1 if mean else not same):
         return None
     shape = shape_of(total.value)
-    n, count = values.spread(program, counts, shape, f"{total.name}:count"), int(counts.flat[0])
+    n = values.spread(program, counts, shape, f"{total.name}:count")
+    count = int(counts.flat[0])
     ends = np.iinfo(dtype_of(x.codes))
     if mean and ends.bits == 8 and count <= COUNTED and _xnnpack(device):
         least, most = (count * int(end) for end in (ends.min, ends.max))
@@ -109,7 +110,8 @@ def kernel_mean(
         mantissa, *shifts = (values.spread(program, np.array(v), shape, total.name) for v in parts)
         steps = DOUBLE.rescale(OPS, total.value, mantissa, tuple(shifts))
     else:
-        codes, half = OPS.add(total.value, OPS.mul(n, zero)), OPS.shift_right_signed(n, 1)
+        codes = OPS.add(total.value, OPS.mul(n, zero))
+        half = OPS.shift_right_signed(n, 1)
         size = OPS.quotient(OPS.add(OPS.abs(codes), half), n)
         negative = OPS.shift_right_signed(codes, 31)  # -1 or 0
         steps = OPS.sub(OPS.mul(size, OPS.add(OPS.add(negative, negative), 1)), zero)
@@ -129,7 +131,8 @@ def inverse_root(ops: IntegerOps, x: Array) -> tuple[Array, Array]:
     def times(a: Array, b: Array) -> Array:
         return ops.shift_right_signed(ops.add(ops.mul(a, b), 1 << 30), 31)
 
-    half, y = ops.shift_right(ops.add(fixed, 1), 1), ops.add(ops.sub(wide, wide), 1 << 28)
+    half = ops.shift_right(ops.add(fixed, 1), 1)
+    y = ops.add(ops.sub(wide, wide), 1 << 28)
     for _ in range(5):
         cube = ops.minimum(ops.shift_left(times(times(y, y), y), 6), I32.max)
         y = ops.shift_left(ops.sub(times(3 << 27, y), times(half, cube)), 3)

@@ -101,7 +101,8 @@ def output_of(program: Program, marker: Marker) -> Output | None:
     """The output that a per-tensor quantize asks for."""
     if math.prod(marker.encoding.grid) != 1:
         return None
-    known, ends = parameters(program, marker), limits(marker.encoding)
+    known = parameters(program, marker)
+    ends = limits(marker.encoding)
     return None if known is None else Output(*known, *ends, max(ends) > np.iinfo(np.int8).max)
 
 

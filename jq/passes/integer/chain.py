@@ -40,7 +40,8 @@ def chain(
     if device.wide_sums and out.low == 1 - (1 << 15):  # of kernels the type's own end
         out = replace(out, low=out.low - 1)
     out, affine = values.clamped(out, bounds), backwards(program, value)
-    own, floats = rounded_as(affine.source, device), device.rounding == "float32"
+    own = rounded_as(affine.source, device)
+    floats = device.rounding == "float32"
     if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
     if rounded_as(affine.source) == "SquaredDifference":

@@ -90,7 +90,8 @@ def _too_far(program: Program, marker: Marker, out: Output, error: FormatError) 
 
 def _converted(program: Program) -> bool:
     """Tables of whole numbers: a rounding, whose result has no codes of its own, among them."""
-    found, changed = [op for op in program.walk() if kind_of(op) == "stablehlo.convert"], False
+    found = [op for op in program.walk() if kind_of(op) == "stablehlo.convert"]
+    changed = False
     for op in [op for op in found if is_float(op.operands[0])]:
         kind = dtype_of(op.results[0])
         if number_kind(kind) not in "ib":

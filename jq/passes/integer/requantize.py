@@ -168,7 +168,8 @@ def _sum_behind(program: Program, value: ir.Value) -> list[tuple[Leaf, ir.Value]
 def _convolved(program: Program, value: ir.Value) -> Affine | None:
     """The affine steps after a convolution."""
     affine = backwards(program, value)
-    steps, source = [affine.source, *(op.results[0] for op in affine.ops)], maker(affine.source)
+    steps = [affine.source, *(op.results[0] for op in affine.ops)]
+    source = maker(affine.source)
     if source is None or not makes_feature_map(source):
         return None
     return affine if all(only_user(v) is not None for v in steps) else None
@@ -179,13 +180,15 @@ def _channel_vectors(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """i32 bias and f32 multiplier along `axis`; None where they vary along others, are too large,
     or the bias is to be `whole` and is not."""
-    shape, real = shape_of(affine.result), np.asarray(affine.c * product.factor)
+    shape = shape_of(affine.result)
+    real = np.asarray(affine.c * product.factor)
     if not np.isfinite(real).all() or (real == 0).any():
         return None
     bias = np.rint(affine.b / real)
     if whole and np.abs(bias * real - affine.b).max() > NEARLY * step:
         return None
-    total, multiplier = np.max(product.bound + np.abs(bias)), (real / unit).astype(np.float32)
+    total = np.max(product.bound + np.abs(bias))
+    multiplier = (real / unit).astype(np.float32)
     normal = np.abs(multiplier) >= np.finfo(np.float32).tiny
     if not total <= INT32.max or not normal.all() or total * np.abs(real).max() / step > LARGEST:
         return None

@@ -110,7 +110,8 @@ def offenders(program: Program) -> list[Any]:
     flow = _Flow(program)
     from_codes = flow.forwards([v for op in _markers(program) for v in op.results])
     inputs = list(program.body.arguments)[: len(program.inputs)]
-    from_inputs, floats = flow.forwards(inputs), filter(_float, inputs)
+    from_inputs = flow.forwards(inputs)
+    floats = filter(_float, inputs)
     on_device = from_codes | flow.forwards(floats)
     to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
     between, fed = from_codes & to_codes, from_codes | from_inputs
@@ -159,7 +160,8 @@ class _Flow:
     def _block(self, block: ir.Block) -> None:
         for op in block.operations:
             self.ops.append(op)
-            nested, plain = op.operation.name in CONTROL, product(op.results, op.operands)
+            nested = op.operation.name in CONTROL
+            plain = product(op.results, op.operands)
             for result, on in handed_on(op) if nested else plain:
                 self.readers.setdefault(on, []).append(result)
                 self.sources.setdefault(result, []).append(on)

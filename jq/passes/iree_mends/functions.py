@@ -88,7 +88,8 @@ def _reduced(x: Number) -> tuple[Number, Number]:
     high, middle = _modulo4(high), _modulo4(middle)
     turns = (high + middle + low).rounded()
     rest = (high - turns) + middle + low + last
-    rest, near = (rest * (np.pi / 2)).as_type(np.float32), size < np.pi / 4
+    rest = (rest * (np.pi / 2)).as_type(np.float32)
+    near = size < np.pi / 4
     # No integer is defined for what is not finite, whose rest is NaN.
     quadrant = where(turns.equals(turns), turns, 0).as_type(np.int32)
     return where(near, 0, quadrant), where(near, x, rest)

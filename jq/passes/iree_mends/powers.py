@@ -69,7 +69,8 @@ def complex_power(x: ir.Value, y: ir.Value) -> ir.Value:
     turn = (c * angle + d * Number(stablehlo.log(size.value))).value
     real, imaginary = (radius * Number(f(turn)) for f in (stablehlo.cosine, stablehlo.sine))
 
-    vanishes, nothing = size.equals(0) & (c > 0), c.equals(0) & d.equals(0)
+    vanishes = size.equals(0) & (c > 0)
+    nothing = c.equals(0) & d.equals(0)
     both = where(nothing, 1, where(vanishes, 0, real)), where(nothing | vanishes, 0, imaginary)
     return stablehlo.complex(*(v.value for v in both))
 

@@ -30,7 +30,8 @@ class StableSorts(Mend):
         return op.operation.name == "stablehlo.sort" and not all(maker(v, BARRIER) for v in given)
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        found, numbers = [op for op in program.walk_all() if self.finds(op)], itertools.count(1)
+        found = [op for op in program.walk_all() if self.finds(op)]
+        numbers = itertools.count(1)
         for op in found:
             with at(op):
                 replace(op, _stable(op, numbers))

@@ -116,7 +116,8 @@ def _rewrite(op: Op, kept: set[ir.Value]) -> None:
             found = like(op, sides, shape_of(op.results[0]), np.bool_, compare_type=kind)
             replace(op, [found])
         elif name in ORDERED:
-            result, sides = dtype_of(op.results[0]), [shifted(v) for v in op.operands]
+            result = dtype_of(op.results[0])
+            sides = [shifted(v) for v in op.operands]
             found = like(op, sides, shape_of(op.results[0]), signed(result))
             replace(op, [recast(flipped(found), result)])
         elif name in WIDENED and dtype_of(op.results[0]).itemsize < 8:

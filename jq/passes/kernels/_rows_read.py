@@ -85,7 +85,8 @@ class Reads:
 
     def __init__(self, program: Program) -> None:
         self.program, self.filled = program, set[Any]()
-        ops, declared = list(program.body.operations), declarations(program)
+        ops = list(program.body.operations)
+        declared = declarations(program)
         calls = ((op.operation, called(declared, op)) for op in ops)
         self.kernels = {op: kernel for op, kernel in calls if kernel is not None}
         self._found: dict[ir.Value, Read] = {}

@@ -78,7 +78,8 @@ def _product(program: Program, op: Op, name: str, isa: str, element: str) -> str
     x, plain = unrounded(op.operands[1 - side]), Encoding("float", shape, (1,) * len(shape))
     product = WeightProduct(attributes_of(op), side, x, plain, shape_of(result))
     columns = Dims.of(op).free(side, len(shape))
-    n, exact = int(np.prod([shape[a] for a in columns])), element == "f32"
+    n = int(np.prod([shape[a] for a in columns]))
+    exact = element == "f32"
     tail = Tail.behind(program, op, n, exact=exact) if side == 1 else Tail((), (), (op,))
     with at(tail.last):
         try:

@@ -55,7 +55,8 @@ def _found(reads: Reads) -> Iterable[tuple[Any, Any, Rows]]:
 def _bring_masks(program: Program, first: Op, found: Iterable[Rows]) -> None:
     """Moves the ops that masks are computed by in front of `first`."""
     masks = [r.mask for rows in found for r in rows.reasons if not isinstance(r, First)]
-    wanted, behind = {op for mask in masks for op in slice_of(mask) or []}, False
+    wanted = {op for mask in masks for op in slice_of(mask) or []}
+    behind = False
     for op in list(program.body.operations):
         behind = behind or op.operation == first
         if behind and op.operation in wanted:

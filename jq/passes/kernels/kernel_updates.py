@@ -37,7 +37,8 @@ class KernelUpdates(Pass):
 
 def _axis(program: Program, op: Op) -> int | None:
     """The axis along which rows of an input are updated; None where that is no kernel's."""
-    cache, inputs = op.operands[0], list(program.main.arguments)[: len(program.inputs)]
+    cache = op.operands[0]
+    inputs = list(program.main.arguments)[: len(program.inputs)]
     if cache not in inputs or only_user(cache) is None or _element(cache) not in ELEMENTS:
         return None
     return along(program, op)
@@ -49,7 +50,8 @@ def _element(value: ir.Value) -> str:
 
 def _first(program: Program, position: ir.Value, most: int) -> ir.Value:
     """The first row that is updated, once for all caches, as early as it is known."""
-    owner, block = maker(position), program.main.entry_block
+    owner = maker(position)
+    block = program.main.entry_block
     with at(block.operations[0]) if owner is None else at(owner, after=True):
         return held(position, most)
 

@@ -70,7 +70,8 @@ def is_masked(program: Program, op: Op) -> bool:
     """True for a sum in front of softmax of which a term is a choice of two numbers."""
     reader, chosen = op, False
     while kind_of(reader) in ("stablehlo.add", "stablehlo.select"):
-        x, operands = reader.results[0], [v for v in reader.operands if is_float(v)]
+        x = reader.results[0]
+        operands = [v for v in reader.operands if is_float(v)]
         chosen |= any(not terms_of(program, v) for v in operands)
         firsts = [use.owner for use in x.uses if _begins(use.owner, x)]
         cuts = (c for first in firsts for c in functions(program, x, first))

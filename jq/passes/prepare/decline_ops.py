@@ -31,7 +31,8 @@ class DeclineOps(Pass):
         changed, device = False, cx.target.device
         computed = set[ir.Value](list(program.body.arguments)[: len(program.inputs)])
         for op in program.walk():
-            results, inside = list(op.results), op.operation.parent.name != "func.func"
+            results = list(op.results)
+            inside = op.operation.parent.name != "func.func"
             if not inside and not any(v in computed for v in op.operands):
                 continue
             computed.update(results)

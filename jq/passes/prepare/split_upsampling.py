@@ -142,7 +142,8 @@ class _Split:
         """Replaces the op, and returns the weight that the new one reads."""
         op, feature, old = self.op, self.layout.output_feature, self.op.results[0]
         with at(op):
-            w, shape = self._weight(op.operands[1]), list(shape_of(old))
+            w = self._weight(op.operands[1])
+            shape = list(shape_of(old))
             for place, axis in zip(self.layout.output_spatial, self.axes, strict=True):
                 shape[place] = axis.blocks
             shape[feature] = shape_of(w)[self.layout.kernel_out]

@@ -30,7 +30,8 @@ class WidenFloats(Pass):
         kept = _stored(program)
         if not any(_other(v) and v not in kept for v in values_of(program.body)):
             return False
-        opaque, inputs = _markers(program), list(program.body.arguments)[: len(program.inputs)]
+        opaque = _markers(program)
+        inputs = list(program.body.arguments)[: len(program.inputs)]
         kept = _stored(program) | keep_signature(program, inputs, _other, _converted)
         for op in list(program.walk()):
             if op.operation.name in BITS:

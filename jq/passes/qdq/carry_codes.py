@@ -64,7 +64,8 @@ def _codes(program: Program, op: Op, index: int) -> Carried | None:
 
 def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
     old, loop = op.operation, op.operation.name == LOOP
-    operands, types = list(old.operands), [r.type for r in old.results]
+    operands = list(old.operands)
+    types = [r.type for r in old.results]
     with editing():
         for i, c in held.items():
             types[i] = tensor_type(c.encoding.shape, c.dtype)

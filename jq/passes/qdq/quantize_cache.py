@@ -171,7 +171,8 @@ class _Rewrite:
     def _moved(self, op: Op) -> Iterator[ir.Value]:
         tensors = 2 if op.operation.name == UPDATE else 1
         given = [self._parts_of(v) for v in list(op.operands)[:tensors]]
-        rest, result = list(op.operands)[tensors:], shape_of(op.results[0])
+        rest = list(op.operands)[tensors:]
+        result = shape_of(op.results[0])
         for part in PARTS:
             sources = [g[part] for g in given]
             shape = (*result[:-1], shape_of(sources[0])[-1])

@@ -87,7 +87,8 @@ def find_use(
         pairs = [(permutation[a], b) for a, b in pairs]
         batch, axes = ([permutation[a] for a in own] for own in (batch, axes))
         value = value.owner.operands[0]
-    shape, enc = program.weights[name].shape, encodings.get(name)
+    shape = program.weights[name].shape
+    enc = encodings.get(name)
     pairs.sort(key=lambda pair: (enc is None or enc.grid[pair[0]] == 1, *pair))
     inner = [a for a, _ in pairs]
     free = [a for a in range(len(shape)) if a not in (*inner, *batch)]

@@ -170,7 +170,8 @@ def _broadcast(edits: Edits, op: Op, factor: Factor) -> None:
     repeated = set(range(factor.ndim)) - {d for d, n in zip(dims, source, strict=True) if n > 1}
     if any(factor.shape[a] > 1 for a in repeated):
         raise Blocked
-    order, moved = np.argsort(dims), factor.reshape([factor.shape[d] for d in sorted(dims)])
+    order = np.argsort(dims)
+    moved = factor.reshape([factor.shape[d] for d in sorted(dims)])
     _operand(edits, op, 0, np.transpose(moved, np.argsort(order)))
 
 

@@ -86,7 +86,8 @@ class Closure:
     # What makes a value
 
     def _made(self, op: Op, rotation: Rotation) -> None:
-        kind, operands = op.operation.name.removeprefix("stablehlo."), list(op.operands)
+        kind = op.operation.name.removeprefix("stablehlo.")
+        operands = list(op.operands)
         if kind in ("add", "subtract"):
             for number in (0, 1):
                 self._term(op, number, rotation)

@@ -92,7 +92,8 @@ class BiasCorrection(Recovery):
 
 def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
     """Shifts by op: products of an activation and a weight, outside of loops."""
-    copy, plans = program.clone(), {p.name: p for p in cx.plan.ops if p.decision != "float"}
+    copy = program.clone()
+    plans = {p.name: p for p in cx.plan.ops if p.decision != "float"}
     wanted = _wanted(copy, plans)
     if not wanted:
         return {}

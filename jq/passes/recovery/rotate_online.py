@@ -146,7 +146,8 @@ def _gain(
         assert axis is not None
         weight = np.asarray(program.weights[name], np.float64)
         rows = m.rows.reshape(-1, *shape.permuted[: shape.contracted])
-        place, whole = 1 + shape.order.index(axis), m.rows.astype(np.float64) @ shape.of(weight)
+        place = 1 + shape.order.index(axis)
+        whole = m.rows.astype(np.float64) @ shape.of(weight)
         for rotate in (False, True):
             w = turned(weight, axis, most) / block_of(i.width, most) if rotate else weight
             x = turned(rows, place, most) if rotate else rows

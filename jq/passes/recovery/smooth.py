@@ -47,7 +47,8 @@ class Smooth(Recovery):
         return cx.settings.activations.format != FLOAT
 
     def recover(self, program: Program, cx: PassContext) -> bool:
-        groups, found = {group.name: group for group in find_groups(program)}, cx.known_smoothing
+        groups = {group.name: group for group in find_groups(program)}
+        found = cx.known_smoothing
         if found is None:
             chosen = cx.settings.activations
             what = f"{self!r} {chosen.format} {chosen.mode} {list(groups)}"

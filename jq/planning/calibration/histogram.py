@@ -174,7 +174,8 @@ class Histogram:
         """Reads a packed histogram; empty bins beyond the outermost ones are left out."""
         k, counts = int(packed[0]), packed[HEAD:]
         low, high = (float(v) for v in packed[1:HEAD].astype(I32).view(F32))
-        width, used = 2.0 ** (k - LOG_HALF), np.flatnonzero(counts)
+        width = 2.0 ** (k - LOG_HALF)
+        used = np.flatnonzero(counts)
         first, last = (used[0], used[-1] + 1) if len(used) else (BINS // 2, BINS // 2)
         edges = (np.arange(first, last) - BINS // 2) * width
         centers = np.clip(edges + width / 2, low, high)

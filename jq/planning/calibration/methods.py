@@ -200,7 +200,8 @@ class Entropy(HistogramObserver):
     name = "entropy"
 
     def choose(self, h: Histogram, bits: int, symmetric: bool) -> tuple[float, float]:
-        counts, levels = _magnitudes(h), 1 << (bits - 1)
+        counts = _magnitudes(h)
+        levels = 1 << (bits - 1)
         if len(counts) <= levels:
             end = len(counts) * h.width
             return -end, end

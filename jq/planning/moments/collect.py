@@ -174,7 +174,8 @@ class MomentsCache:
         held = {id(m): m for f, _ in self._found.values() for m in f.values()}.values()
         if sum(a.nbytes for m in held for a in (m.gram, m.rows, m.low, m.high)) > ROOM:
             self._found = {}
-        before, found = set(gains.known), make()
+        before = set(gains.known)
+        found = make()
         self._found[key] = found, gains.packed(before)
         self._found[f"{question} {gains.digest()}"] = found, {}  # asked again, it knows the gains
         return found

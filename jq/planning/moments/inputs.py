@@ -78,7 +78,8 @@ def other_axes(op: Op, w: Wanted) -> Sequence[int]:
     elements (a convolution: rows alone)."""
     if isinstance(rule_of(op), Convolution):
         return [Layout.of(op).output_feature]
-    dims, ranks = Dims.of(op), [len(shape_of(v)) for v in op.operands]
+    dims = Dims.of(op)
+    ranks = [len(shape_of(v)) for v in op.operands]
     first = len(dims.batch) + (len(dims.free(0, ranks[0])) if w.operand == 0 else 0)
     return range(first, first + len(dims.free(1 - w.operand, ranks[1 - w.operand])))
 

@@ -180,7 +180,8 @@ class _Builder(Lookups):
         (x,), shape = node.inputs, node.output.shape
         axes = list(integers(Attributes(node.attributes), "broadcast_dimensions"))
         order = sorted(range(len(axes)), key=axes.__getitem__)
-        x, kept = self.transposed(x, order), [1] * len(shape)
+        x = self.transposed(x, order)
+        kept = [1] * len(shape)
         for at, source in enumerate(order):
             kept[axes[source]] = x.shape[at]
         times = [n // k for n, k in zip(shape, kept, strict=True)]

@@ -128,7 +128,8 @@ class Windows(Steps):
 
     def _pool(self, node: Node) -> None:
         attrs, x = Attributes(node.attributes), node.inputs[0]
-        rank, window = len(x.shape), list(integers(attrs, "window_dimensions"))
+        rank = len(x.shape)
+        window = list(integers(attrs, "window_dimensions"))
         keys = "window_strides", "window_dilations", "base_dilations"
         stride, dilation, spread = (list(integers(attrs, key)) or [1] * rank for key in keys)
         given = node.attributes.get("padding")
@@ -155,7 +156,8 @@ class Windows(Steps):
         while len(over) < 2:
             over.insert(0, others.pop(-2) if len(others) > 1 else others.pop(0))
         order = [*others[:-1], *over, *others[-1:]]
-        x, moved = self.transposed(x, order), [node.output.shape[a] for a in order]
+        x = self.transposed(x, order)
+        moved = [node.output.shape[a] for a in order]
         lead, tail = len(others[:-1]), len(others[-1:])
         nhwc = (math.prod(x.shape[:lead]), *x.shape[lead : lead + 2], x.shape[-1] if tail else 1)
         x = self.reshaped(x, nhwc)

@@ -69,7 +69,8 @@ def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
     Raises:
         UserError: LiteRT is not installed."""
     litert = need("ai_edge_litert.interpreter", "export", "running a TFLite file needs")
-    reference, types = DESCRIPTION["double"].encode() in data, litert.OpResolverType
+    reference = DESCRIPTION["double"].encode() in data
+    types = litert.OpResolverType
     kernels = types.BUILTIN_REF if reference else types.AUTO
     interpreter = litert.Interpreter(
         model_content=data, experimental_op_resolver_type=kernels, num_threads=1

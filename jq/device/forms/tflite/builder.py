@@ -50,7 +50,8 @@ class Builder:
 
     def step(self, step: Simple) -> None:
         self.name = step.name
-        write, types = method_of(self, step, _HERE), {t.dtype for t in (*step.inputs, step.output)}
+        write = method_of(self, step, _HERE)
+        types = {t.dtype for t in (*step.inputs, step.output)}
         held = CODES, {"float32"}, *_TYPES.get(step.kind, ())
         known = any(types <= some for some in held)
         if not known and step.kind not in ("quantize", "dequantize"):
@@ -79,7 +80,8 @@ class Builder:
         found |= {"buffer": buffer, "name": tensor.name}
         if tensor.scale is not None:
             scale = tensor.scale.astype(np.float32).reshape(-1)
-            zero, axis = np.full(scale.size, tensor.zero), self.axes.get(tensor.name, 0)
+            zero = np.full(scale.size, tensor.zero)
+            axis = self.axes.get(tensor.name, 0)
             found["quantization"] = {"scale": scale, "zero_point": zero, "axis": axis}
         self.tensors.append(found)
         self.known[tensor.name] = tensor
@@ -108,7 +110,8 @@ class Builder:
             self.codes.append(kind)
         plain = kind in ("CAST", "RESHAPE", "TILE")  # whatever codes stand for
         places = [self.place(t if plain else self.read(t)) for t in inputs]
-        name, row = OPERATORS[kind][2], {"opcode_index": self.codes.index(kind), "inputs": places}
+        name = OPERATORS[kind][2]
+        row = {"opcode_index": self.codes.index(kind), "inputs": places}
         row |= {"outputs": [self.place(output)]}
         row |= {"builtin_options": (name, options)} if name != "-" else {}
         self.operators.append(row)
@@ -141,7 +144,8 @@ class Builder:
         choices = [nearest, *(np.nextafter(nearest, np.float32(end)) for end in (0, np.inf))]
         if given is not None:
             choices.insert(0, np.broadcast_to(given.reshape(-1), factor.shape))
-        best, right = nearest.copy(), np.zeros(factor.shape, bool)
+        best = nearest.copy()
+        right = np.zeros(factor.shape, bool)
         wide = "wide" in step.numbers and "own" not in step.numbers  # which is of float64
         for choice in choices:
             same = self.same(self.derived(source, choice, result), factor, wide)

@@ -74,7 +74,8 @@ def squares(x: Int32, bits: int, axis: int, more: int) -> tuple[Int32, Int32]:
         for j in range(i, count):
             total = parts[i].times(parts[j]).along("REDUCE_SUM", axis)
             at, by = divmod((i + j) * part + (j > i), DIGIT)
-            low, rest = (total & ((1 << (DIGIT - by)) - 1)) << by, total >> (DIGIT - by)
+            low = (total & ((1 << (DIGIT - by)) - 1)) << by
+            rest = total >> (DIGIT - by)
             found[at] = low + found[at]
             for k in range(at + 1, min(at + 3, 5)):
                 found[k] = (rest & ((1 << DIGIT) - 1)) + found[k]
@@ -90,7 +91,8 @@ def normalized(high: Int32, low: Int32) -> tuple[Int32, Int32, Int32]:
     """A number of 62 bits shifted left by 2 half, into [2^60, 2^62): both words, and half."""
     half: Any = None
     for s in (15, 8, 4, 2, 1):
-        large, kept = high >= 1 << (WORD - 2 * s), (low & ((1 << (WORD - 2 * s)) - 1)) << (2 * s)
+        large = high >= 1 << (WORD - 2 * s)
+        kept = (low & ((1 << (WORD - 2 * s)) - 1)) << (2 * s)
         high = large.choose(high, (high << (2 * s)) + (low >> (WORD - 2 * s)))
         low, by = large.choose(low, kept), large.choose(0, s)
         half = by if half is None else half + by

@@ -88,7 +88,8 @@ class Writer(Builder):
         a, b = step.inputs
         if (a.dtype, b.dtype) != ("int8", "int8"):
             raise UserError(f"products of {a.dtype} by {b.dtype} are not written", op=step.name)
-        zeros, shape = [self.constant([t.zero], "int8") for t in (a, b)], step.output.shape
+        zeros = [self.constant([t.zero], "int8") for t in (a, b)]
+        shape = step.output.shape
         total = self.op("MATMUL", [self.of(a), self.of(b), *zeros], (shape, "int32"))
         self.end(total, step, shape)
 

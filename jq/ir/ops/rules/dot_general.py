@@ -201,7 +201,8 @@ def _matrices(p: WeightProduct, dims: Dims) -> Matrices:
         raise NotMatrices("a weight for each index of a batch has no decoding kernel")
     if not dims.contract:
         raise NotMatrices("an outer product")
-    shape, partner = shape_of(p.x), {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
+    shape = shape_of(p.x)
+    partner = {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
     enc = p.weight
     # The one that is cut into blocks after the others.
     contracted = sorted(partner, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))

@@ -48,7 +48,8 @@ class Gather(Selecting, Contraction):
         lead = len(result) - len(d.offset_dims)  # axes that come from the indices
         if marker is None or self.decline(op) or list(d.offset_dims) != [*range(lead, len(result))]:
             return None
-        enc, per_row = marker.encoding, leading(marker) >= 1
+        enc = marker.encoding
+        per_row = leading(marker) >= 1
         if not per_row and not (plain(marker) and enc.block[0] == 0):
             return None
 

@@ -117,7 +117,8 @@ def new_block(
     run of neighbours, and be one afterwards. Axes of size 1 get 1."""
     new = [1] * len(after)
     for group in groups(before, after):
-        left, right = [a for a in group[0] if before[a] > 1], [a for a in group[1] if after[a] > 1]
+        left = [a for a in group[0] if before[a] > 1]
+        right = [a for a in group[1] if after[a] > 1]
         if len(left) == len(right) == 1:
             new[right[0]] = block[left[0]]
             continue

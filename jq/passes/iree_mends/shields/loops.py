@@ -43,7 +43,8 @@ class ShieldCarries(Mend):
         return [i for i in sorted(needed | asked | read) if not made_of[i] or i in needed - read]
 
     def rewritten(self, op: Op) -> None:
-        always, body = barrier(OPS.constant(np.array(True))), op.regions[1].blocks[0]
+        always = barrier(OPS.constant(np.array(True)))
+        body = op.regions[1].blocks[0]
         back = last_of(body)
         for i in self.finds(op):
             with at(back):

@@ -28,7 +28,8 @@ from jq.passes.kernels.attention._attention_view import view
 
 class KernelAttention(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, ops = isa_of(cx.target), list(program.walk())
+        isa = isa_of(cx.target)
+        ops = list(program.walk())
         # Codes that a model has brought: markers, or the kernels that are in their place.
         brought = any(o.operation.name == "func.call" or match(o) or match_contract(o) for o in ops)
         if isa is None or not (cx.settings.op_types or brought):

@@ -61,7 +61,8 @@ class BlockWeight:
         except FormatError as reason:
             raise NoKernel(reason.message) from reason
         *lead, axis = contracted
-        rows, length = math.prod(enc.shape[a] for a in lead), enc.shape[axis]
+        rows = math.prod(enc.shape[a] for a in lead)
+        length = enc.shape[axis]
 
         def matrix(values: Any) -> np.ndarray:
             """A grid with an entry for every index of all axes but the last contracted one."""

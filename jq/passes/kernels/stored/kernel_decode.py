@@ -118,7 +118,8 @@ class StoredProduct:
 
     def view(self) -> MatrixView:
         """The product as one of matrices; `NoKernel` where it is none."""
-        shape, weight = shape_of(self.op.results[0]), self.stored.encoding
+        shape = shape_of(self.op.results[0])
+        weight = self.stored.encoding
         product = WeightProduct(self.attributes, self.side, self.x, weight, shape)
         try:
             return self.rule.matrices(product)
@@ -136,7 +137,8 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
     if p.rule.op == CONVOLUTION and groups_of(Attributes(p.attributes)) > 1:
         return _depthwise(program, p, isa)
     with at(p.op):
-        view, alone = p.view(), all(len(list(v.uses)) == 1 for v in p.stored.parts.values())
+        view = p.view()
+        alone = all(len(list(v.uses)) == 1 for v in p.stored.parts.values())
         if packs and alone and shape_of(view.rows)[0] <= SPLIT_ROWS and not p.half:
             with suppress(NoKernel):
                 return _split(program, p, isa, view)

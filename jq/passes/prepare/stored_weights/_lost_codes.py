@@ -34,7 +34,8 @@ def lost_codes(program: Program, value: ir.Value, constant: Constant) -> str | N
             if many and (names := constant.weights(at)):
                 return max(names, key=lambda n: (program.weights[n].nbytes, n))
         elif (op := maker(at)) is not None:
-            operands, looked_up = list(op.operands), op.operation.name == GATHER
+            operands = list(op.operands)
+            looked_up = op.operation.name == GATHER
             if looked_up and math.prod(shape_of(operands[0])) < size:
                 index = math.prod(shape_of(operands[1]))
                 width = math.prod(shape_of(at)) // max(index, 1)  # numbers of one index

@@ -67,7 +67,8 @@ def _is_pointwise(op: Op) -> bool:
 
 def _codes(op: Op, chain: list[Op], codes_of: Codes) -> tuple[ir.Value, ir.Value] | None:
     """The one value before a chain, or made floats in it, that is codes; and the codes."""
-    given, turned = _given(chain), [o for o in chain if kind_of(o) == "stablehlo.convert"]
+    given = _given(chain)
+    turned = [o for o in chain if kind_of(o) == "stablehlo.convert"]
     whole = [v for o in turned if (v := o.operands[0]) in given]
     pairs = [(v, v) for v in dict.fromkeys(whole) if dtype_of(v).kind in "iu" and not _is_spread(v)]
     pairs += [(v, codes_of[v]) for v in given if v in codes_of]

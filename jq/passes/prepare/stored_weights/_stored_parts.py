@@ -55,7 +55,8 @@ class Arriving:
 
     def moved(self, op: Op) -> "Arriving":
         """Every part as a movement moves the value."""
-        shape, rest = shape_of(op.results[0]), list(op.operands)[1:]
+        shape = shape_of(op.results[0])
+        rest = list(op.operands)[1:]
 
         def move(part: ir.Value | None) -> ir.Value | None:
             return None if part is None else like(op, [part, *rest], shape, dtype_of(part))

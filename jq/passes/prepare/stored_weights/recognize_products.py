@@ -58,7 +58,8 @@ class RecognizeProducts(Pass):
 
 def _widen(op: Op) -> bool:
     """Operands of 8 bits and less in the float type of the result."""
-    wide, kinds = dtype_of(op.results[0]), [dtype_of(v) for v in op.operands]
+    wide = dtype_of(op.results[0])
+    kinds = [dtype_of(v) for v in op.operands]
     if wide.kind not in "fV" or not any(k.kind == "V" and k.itemsize == 1 for k in kinds):
         return False
     with at(op):

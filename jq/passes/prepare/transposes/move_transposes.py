@@ -139,7 +139,8 @@ class _Move:
         if self.region.known(value):
             return self._known_in(value, order)
         if value not in self.turned:
-            op, block = maker(value), self.region.block
+            op = maker(value)
+            block = self.region.block
             place = at(block.operations[0]) if op is None else at(op, after=True)
             with place:
                 self.turned[value] = OPS.transpose(value, list(self.region.values[value]))
