@@ -139,13 +139,15 @@ class Files:
         bad = not location or "\0" in location or Path(location).is_absolute()
         path = folder if bad else (folder / location).resolve()
         if bad or not path.is_relative_to(folder):
-            raise self._wrong(name, f"its data file {location!r} is not in the model's folder")
+            reason = f"its data file {location!r} is not in the model's folder"
+            linked = not bad and ".." not in Path(location).parts  # as in Hugging Face's cache
+            raise self._wrong(name, reason, "copy there what the link leads to" if linked else "")
         if not path.is_file():
             raise self._wrong(name, f"its data file {location!r} is missing")
         return path
 
-    def _wrong(self, name: str, reason: str) -> UserError:
-        hint = "the file is damaged or incomplete: get it again"
+    def _wrong(self, name: str, reason: str, hint: str = "") -> UserError:
+        hint = hint or "the file is damaged or incomplete: get it again"
         return UserError(f"tensor {name!r}: {reason}", location=str(self.path), hint=hint)
 
     def _sizes(

@@ -169,14 +169,19 @@ def test_external_data_are_mapped(tmp_path: Path) -> None:
     assert isinstance(base, np.memmap)
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", "link/w.bin", "", "a\0b"])
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/hostname", "link/w.bin", "w.bin", "", "a\0b"]
+)
 def test_a_path_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "w.bin").write_bytes(b"\0" * 400)
     os.symlink(tmp_path, folder / "link")
-    with pytest.raises(UserError, match="is not in the model's folder"):
+    os.symlink(tmp_path / "w.bin", folder / "w.bin")
+    with pytest.raises(UserError, match="is not in the model's folder") as refused:
         jq.load_onnx(external(folder / "m.onnx", location))
+    linked = location in ("link/w.bin", "w.bin")
+    assert ("copy there what the link leads to" in refused.value.hint) == linked
 
 
 @pytest.mark.parametrize(
