@@ -2,6 +2,7 @@
 The library llguidance says which those are."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,11 @@ class Grammar:
 
 
 def _reason(matcher: Any) -> str:
-    """The first line of what went wrong; a state of the parser follows it."""
-    return str(matcher.get_error()).partition("\n")[0]
+    """The first line of what went wrong, and what is wrong in a regular expression; a state of the
+    parser follows it."""
+    said = str(matcher.get_error())
+    inner = re.search(r"^error: (.*)", said, re.MULTILINE)
+    return f"{said.partition(chr(10))[0]}{f' {inner[1]}' if inner else ''}"
 
 
 def vocabulary(tokenizer: Tokenizer) -> Any:

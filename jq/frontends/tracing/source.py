@@ -80,6 +80,8 @@ def _named(spec: str, what: str) -> Any:
         if what == "model" and (is_gguf(Path(spec)) or (Path(spec) / "config.json").is_file()):
             hint = "`jaxq compile`, `compare --text`, `perplexity` and jq.LanguageModel take it"
             raise UserError(f"{spec} is a language model, which is not taken here", hint=hint)
+        if what == "model" and Path(spec).is_dir():
+            raise UserError(f"the folder {spec} has no config.json", hint=_USAGE)
         built_in = "; built-in models are written jq.models:NAME" if bare else ""
         raise UserError(f"{spec!r} names no {what}", hint=_USAGE + built_in)
     module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)

@@ -91,6 +91,7 @@ def test_no_name():
 
 
 def test_an_artifact_is_no_model(tmp_path):
+    assert message(str(tmp_path)).startswith(f"the folder {tmp_path} has no config.json")
     (tmp_path / "manifest.json").write_text("{}")
     assert message(str(tmp_path)) == f"{tmp_path} is an artifact; give the model that was compiled"
 
