@@ -2,7 +2,7 @@
 
 A program calls a kernel through a private function declaration that carries the description as JSON
 (`jq.kernel`); `link` gives every such declaration the body that is registered for the description's
-type (`jq.kernels.emit.dispatch`) when a module is handed over. Descriptions need no compiler."""
+type (`jq.kernels.emit.dispatches`) when a module is handed over. Descriptions need no compiler."""
 
 import hashlib
 import json

@@ -11,7 +11,7 @@ import jq
 from jq.ir import at, shape_of
 from jq.ir.build import NAME, replace, string_attr
 from jq.kernels import Kernel, TensorType
-from jq.kernels.emit.dispatch import emit
+from jq.kernels.emit.dispatches import emit
 from jq.kernels.emit.values import vec
 from jq.kernels.schedule.rows import Rows, row_dispatch
 from jq.passes.base import Pass, PassContext

@@ -13,7 +13,7 @@ from iree.compiler import ir
 from jq.base.errors import InternalError
 from jq.kernels import ISAS, Gemm, TensorType, get_isa
 from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatches import Output, dispatch
 from jq.kernels.emit.values import mlir_type, vec
 from jq.kernels.machine.tiling import choose, parts, unevenness
 from tests.kernels.harness import compile_text, linked

@@ -14,7 +14,7 @@ from iree.compiler.dialects import arith, func, llvm
 
 from jq.kernels import Batch, Bias, Convolution, Gemm, Gemv, Isa, RegisterTile, Residual, TensorType
 from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatches import Output, dispatch
 from jq.kernels.emit.values import Index, high, mlir_type, vec
 from jq.kernels.gemm import panel
 from jq.kernels.machine.tiling import LINE

@@ -8,7 +8,7 @@ from iree.compiler import ir
 from jq.kernels.convolution.description import Convolution
 from jq.kernels.convolution.windowed import PairConvolution, WindowPanels
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
 from jq.kernels.gemm import amx, pair_body
 from jq.kernels.gemm.body import rounded
 from jq.kernels.gemm.pipelined import PipelinedPanel

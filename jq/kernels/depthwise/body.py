@@ -10,7 +10,7 @@ from iree.compiler import ir
 from jq.base.errors import InternalError
 from jq.kernels.depthwise.description import Depthwise
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, interleave, vec
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.gemm.body import rounded
 from jq.kernels.gemm.source import Start, first_sums, split_starts

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from iree.compiler import ir
 
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, vec
-from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
+from jq.kernels.emit.dispatches import Operand, Operands, Output, dispatch
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.product import PanelProduct

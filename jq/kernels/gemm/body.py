@@ -8,7 +8,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import flow
 
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, mlir_type
-from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operand, Operands, Output, dispatch, emit
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.pipelined import PipelinedPanel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, transpose, vec
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.pack_values import PackValues
 from jq.kernels.machine.tile_cut import DEPTH, ROWS

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from iree.compiler import ir
 
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, vec
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
 from jq.kernels.gemm.body import MatrixRows, emit_block
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_product import COUNTS, PairGemm, PairProduct

@@ -6,7 +6,7 @@ from dataclasses import replace
 from iree.compiler import ir
 
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
 from jq.kernels.gemv.decoded import decoded, sum_rows
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Part

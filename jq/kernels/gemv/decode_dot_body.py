@@ -10,7 +10,7 @@ from iree.compiler import ir
 from jq.base.errors import InternalError
 from jq.formats import get_format
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, transpose, vec
-from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operand, Operands, Output, dispatch, emit
 from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
 from jq.kernels.gemm.body import multiply

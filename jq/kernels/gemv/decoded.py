@@ -20,7 +20,7 @@ from dataclasses import replace
 from iree.compiler import ir
 
 from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, vec
-from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
+from jq.kernels.emit.dispatches import Operand, Operands, Output, dispatch
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part, joined, number_of
 from jq.kernels.gemv.panels import Levels, StackedPanel

@@ -7,7 +7,7 @@ from iree.compiler import ir
 
 from jq.base.errors import InternalError
 from jq.kernels.emit import Builder, Index, Indices, Tiles, Values, vec
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.description import QuantizeRows, RowKernel, RowRanges
 from jq.kernels.rowwise.quantizer import RowQuantizer
