@@ -19,7 +19,7 @@ def silent(stage: str, share: float | None) -> None:
 
 
 def heard(progress: Progress | None) -> Progress:
-    """What a call was given, if it can be told a stage and a share; `silent` without."""
+    """The given function, if it can be told a stage and a share; `silent` without one."""
     check_type("progress", progress, Callable, type(None))
     try:
         inspect.signature(progress or silent).bind("", None)

@@ -1,4 +1,4 @@
-"""What a `config.json` and the tensors beside it say of a model, where the two differ."""
+"""Differences between a `config.json` and the tensors beside it."""
 
 import re
 from collections.abc import Mapping
