@@ -106,8 +106,9 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
     if kind not in _TYPES:
         raise _wrong(f"tensor {name!r} has type {kind!r}, which is not known", path, start + first)
     dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
-    whole = end - first == count * dtype.itemsize and start + end <= len(data)
-    if not whole or len(shape) > MOST_AXES:
+    if len(shape) > MOST_AXES:
+        raise _wrong(f"tensor {name!r} has {len(shape)} axes, {MOST_AXES} at most", path, 8)
+    if end - first != count * dtype.itemsize or start + end > len(data):
         place = f"{first} to {end} of {len(data) - start} bytes"
         raise _wrong(f"tensor {name!r}, {kind}{shape}, is at {place}", path, start + first)
     return np.frombuffer(data, dtype, count, start + first).reshape(shape)

@@ -52,11 +52,11 @@ class Grammar:
 
 
 def _reason(matcher: Any) -> str:
-    """The first line of what went wrong, and what is wrong in a regular expression; a state of the
-    parser follows it."""
+    """The first line of an error, and what is wrong in a regular expression, which stands below."""
     said = str(matcher.get_error())
     inner = re.search(r"^error: (.*)", said, re.MULTILINE)
-    return f"{said.partition(chr(10))[0]}{f' {inner[1]}' if inner else ''}"
+    first = said.partition("\n")[0]
+    return f"{first} {inner[1]}" if inner else first
 
 
 def vocabulary(tokenizer: Tokenizer) -> Any:

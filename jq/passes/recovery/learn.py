@@ -7,7 +7,7 @@ steps see, where their error is smaller on the rest. A unit of work is a region 
 as half a layer, and some steps of gradient descent (`jq.ir.autodiff.rounding`): its inputs are
 those that the quantized regions in front of it give, its outputs are to be those of the float
 program, each row weighed by how far it moves the program's output. After all regions comes a unit
-that moves all of them, and what stays float (biases, norms), by the error of the output itself; no
+that moves all codes, scales and what stays float (biases, norms) by the error of the output, but no
 codes where its last turn found nothing better. What a unit found is kept if that error is smaller
 on calibration data that no step sees; else its next turn takes smaller steps. The state is stored
 after each unit: a run that was killed goes on from there, and so does a later one with more

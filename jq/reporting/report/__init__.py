@@ -59,10 +59,8 @@ def report(
         check_folder(as_path(model_explorer), force=True)
         if as_path(model_explorer).resolve() == path.resolve():
             raise UserError(f"{path} is named as page and as folder", hint="give two names")
-    facts = gather(
-        *(model, folder_of(directory), data, metric, labels, calibration, samples, seconds),
-        *(command, heard(progress)),
-    )
+    own, told = folder_of(directory), heard(progress)
+    facts = gather(model, own, data, metric, labels, calibration, samples, seconds, command, told)
     with written_whole(path) as temporary:
         # A name of a file that is no UTF-8 is shown by its bytes.
         temporary.write_text(render(facts), encoding="utf-8", errors="backslashreplace")
