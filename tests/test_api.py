@@ -124,6 +124,8 @@ def test_pipelines_and_targets_are_paths_as_well(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text("[device]\nfloat_products = false\n")
     assert jq.plan(model(), pipeline=tmp_path / "p.toml").ops[0].decision == "weight-only"
     assert jq.plan(model(), target=tmp_path / "t.toml").ops[0].decision == "integer"
+    (odd := tmp_path / "\udcff.toml").write_text((tmp_path / "p.toml").read_text())
+    jq.compile(model(), pipeline=odd).save(tmp_path / "out")  # its manifest is UTF-8
     with pytest.raises(UserError, match="unknown target '3'"):
         jq.plan(model(), target=3)
     with pytest.raises(UserError, match="unknown pipeline '3'"):

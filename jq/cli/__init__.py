@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 from jq.base.errors import Terminated
@@ -40,7 +41,7 @@ def main() -> NoReturn:
 
 def _open_streams() -> None:
     """Opens `/dev/null` for each stream that the caller has closed (`>&-`): the next file would get
-    its number, and what libraries print to it."""
+    its number, and what libraries print to it. Standard output takes every text."""
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
     os.close(handle)
@@ -48,6 +49,8 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 (for good)
             setattr(sys, name, stream)
+    if isinstance(sys.stdout, TextIOWrapper):  # a name that its encoding lacks ends no command
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _ending(number: int) -> BaseException:

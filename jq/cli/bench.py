@@ -92,6 +92,7 @@ def run(
         arrays = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
         progress("run", None)
         results = compiled.call_flat(arrays)
+        compiled.warn_of_nan(arrays, results)
     named = {spec.name: array for spec, array in zip(compiled.outputs, results, strict=True)}
     npz.write(outputs, named)
     rows = [

@@ -1,6 +1,7 @@
 """A compiled model: a callable that can be saved, loaded, audited."""
 
 import mmap
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,6 +55,8 @@ class CompiledModel(Artifact):
         self._executable: Executable | None = None
         self._archive: Archive | None = None
         self._at_sizes: dict[int, CompiledModel] = {}
+        activations = self.manifest.settings.get("activations")
+        self._nan_told = not isinstance(activations, dict) or activations.get("mode") != "static"
 
     @property
     def sizes(self) -> "tuple[CompiledModel, ...]":
@@ -110,18 +113,36 @@ class CompiledModel(Artifact):
             )
         return self._executable
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The function's result: its pytree of NumPy arrays (of files: dicts, lists and tuples).
 
-        Of several sizes the program runs whose inputs have these shapes."""
+        Inputs come in their order, or by name where each of them is one array. Of several sizes the
+        program runs whose inputs have these shapes."""
         structure, one = self.manifest.in_structure, self
+        inputs = (*inputs, *self._in_order(len(inputs), named)) if named else inputs
         if self.manifest.sizes:
             one = self.at_shapes(_shapes(structure, inputs))
         flat = flat_inputs(one.inputs, structure, inputs)
         found, made = one.executable(*flat), self.levels.get("target")
+        self.warn_of_nan(flat, found)
         if made is None or made.out_tree is None:
             return unflatten(self.manifest.out_structure, found)
         return made.out_tree.unflatten(found)
+
+    def _in_order(self, given: int, named: Mapping[str, Any]) -> list[Any]:
+        """The inputs behind the first `given`, of which each is one array."""
+        names = [spec.name for spec in self.inputs][given:]
+        if sorted(names) != sorted(named):
+            what = f"inputs are given by the names {', '.join(named)}, the model has"
+            raise UserError(f"{what} {', '.join(names) or 'none'}", hint="or give all in order")
+        return [named[name] for name in names]
+
+    def warn_of_nan(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Warns, once, of NaN in an input that no output shows: codes of known scales have none."""
+        if not self._nan_told and any(map(_has_nan, inputs)) and not any(map(_has_nan, outputs)):
+            self._nan_told = True
+            said = "an input has NaN and no output shows it: static activations have 0 in its place"
+            warnings.warn(said, stacklevel=3)
 
     def call_flat(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The program's own calling convention: flat arrays in, flat arrays out."""
@@ -202,6 +223,10 @@ class CompiledModel(Artifact):
     def _repr_html_(self) -> str:
         """The view in a notebook: what was quantized and what was not."""
         return to_html(repr(self), *self.audit().tables())
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    return "float" in array.dtype.name and array.size > 0 and bool(np.isnan(array.max()))
 
 
 def _shapes(structure: Structure, inputs: Sequence[Any]) -> list[tuple[int, ...]]:

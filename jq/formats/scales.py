@@ -111,8 +111,7 @@ class PowerOfTwoScale(Scale):
         enc: Encoding,
         largest: Array | None = None,
     ) -> Parts:
-        rounding = enc.option("scale_rounding", "floor")
-        return {"scale": e8m0.of_data(ops, absmax, element, rounding)}
+        return {"scale": e8m0.of_data(ops, absmax, element, enc.option("scale_rounding", "floor"))}
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         return e8m0.decode(ops, parts["scale"])
@@ -179,8 +178,7 @@ class TwoLevelScale(Scale):
         return self._times_tensor(ops, ops.convert(parts["scale"], F32), parts, enc)
 
     def _times_tensor(self, ops: ArrayOps, scale: Array, parts: Parts, enc: Encoding) -> Array:
-        tensor = ops.broadcast(parts["tensor_scale"], enc.grid, range(len(enc.grid)))
-        return ops.mul(scale, tensor)
+        return ops.mul(scale, ops.broadcast(parts["tensor_scale"], enc.grid, range(len(enc.grid))))
 
 
 FLOAT, POWER_OF_TWO, TWO_LEVEL = Scale(), PowerOfTwoScale(), TwoLevelScale()

@@ -75,8 +75,7 @@ def quantize(
 
     def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
         given = dict(zip(parameters, args[1:], strict=True))
-        zero_point = given.get("zero_point")
-        return [fmt.quantize_static(ops, args[0], given["scale"], zero_point, enc)]
+        return [fmt.quantize_static(ops, args[0], given["scale"], given.get("zero_point"), enc)]
 
     attrs = encoding_attributes(enc, parameters, tensor)
     operands = [x, *parameters.values()]

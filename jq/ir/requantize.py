@@ -69,8 +69,7 @@ def requantize(
         copy.erase()
         bias, multiplier, *rest = args[len(args) - len(extra) :]
         total = OPS.add(total, OPS.broadcast(bias, shape, [axis]))
-        factor = OPS.broadcast(multiplier, shape, [axis])
-        return [rescale.codes(OPS, total, factor, *rest)]
+        return [rescale.codes(OPS, total, OPS.broadcast(multiplier, shape, [axis]), *rest)]
 
     said = {k: v for k, v in vars(rescale).items() if k != "residual"} | {"axis": axis}
     said |= {} if rescale.residual is None else {"residual": vars(rescale.residual)}

@@ -107,8 +107,7 @@ class LanguageModel:
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
         """Tokens of a conversation for the model to answer, by its own template. Options, `tools`
         among them, are those of `transformers` (see `jq.language.chat.chat_prompt`)."""
-        prompt = chat_prompt(self.tokenizer, messages, **options)
-        return self.tokenizer.encode(prompt, special=True)
+        return self.tokenizer.encode(chat_prompt(self.tokenizer, messages, **options), special=True)
 
     def conversation(self, system: str | None = None, **options: Any) -> "Conversation":
         """Turns of a chat, after an instruction where `system` is given; options as of `chat`."""

@@ -42,11 +42,9 @@ class SentencePiece:
 
     @cached_property
     def _bytes(self) -> dict[int, int]:
-        found = {}
-        for i, token in enumerate(self.tokens):
-            if self.types[i] == BYTE and (byte := _BYTE.fullmatch(token)):
-                found[int(byte[1], 16)] = i
-        return found
+        places = [i for i, kind in enumerate(self.types) if kind == BYTE]
+        named = ((i, _BYTE.fullmatch(self.tokens[i])) for i in places)
+        return {int(byte[1], 16): i for i, byte in named if byte}
 
     @cached_property
     def _whole(self) -> dict[bool, list[tuple[str, int]]]:

@@ -128,8 +128,7 @@ class Resource:
         return budget.limit / self.whole if budget.unit else budget.limit
 
     def of(self, choice: Choice) -> float:
-        pairs = zip(self.options, choice, strict=True)
-        return self.fixed + sum(options[i] for options, i in pairs)
+        return self.fixed + sum(options[i] for options, i in zip(self.options, choice, strict=True))
 
 
 def check_least(resources: Mapping[str, Resource], budgets: Iterable[Budget]) -> None:

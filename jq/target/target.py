@@ -110,8 +110,7 @@ class Target(Strict):
 
 def _nearest(wanted: str, offered: Collection[str], order: Sequence[str]) -> str | None:
     at = order.index(wanted)
-    candidates = [*order[at + 1 :], *reversed(order[:at])]
-    return next((c for c in candidates if c in offered), None)
+    return next((c for c in [*order[at + 1 :], *reversed(order[:at])] if c in offered), None)
 
 
 TOML_LIMIT, _DEPTH = 4 << 20, 32
@@ -127,7 +126,7 @@ def load_toml(kind: str, name: str) -> tuple[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, RecursionError, OverflowError, ValueError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
         raise UserError(f"cannot read {path.name}: {reason:.200}", location=str(path)) from error
-    return path.stem, data
+    return path.stem.encode("utf-8", "backslashreplace").decode(), data
 
 
 def _plain_toml(text: str) -> str:

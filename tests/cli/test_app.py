@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from jq.base.system.folders import data_names
-from jq.cli import completion
+from jq.cli import _open_streams, completion
 from jq.cli.app import app, main
 from jq.cli.command import PANELS
 
@@ -174,3 +175,12 @@ def test_files_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (tmp_path / name).touch()
     assert completion.models("net") == ["net.mlir", "nets/"]
     assert completion.models("nets/m") == ["nets/mine.onnx", "nets/my.py"]
+
+
+def test_names_that_the_terminal_cannot_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `LC_ALL=C PYTHONUTF8=0`, where Python's own stream raises."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    _open_streams()
+    print("größe → \udcff", flush=True)
+    assert written.getvalue() == rb"gr\xf6\xdfe \u2192 \udcff" + b"\n"

@@ -55,7 +55,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "shards as text": ({"shards": {"count": "2", "seen": [1, 2]}}, "not a file of ranges"),
     "half a shard": ({"shards": {"count": 2, "seen": [1.5, 2]}}, "not a file of ranges"),
     "three": ({"sites": {"w:0": [0, 1, 2]}}, "not a file of ranges"),
-    "no dict": ({"sites": [1]}, "not a file of ranges"),
+    "no dict": ({"sites": [1]}, "of another kind than `jaxq calibrate` writes"),
     "other values": ({"sites": {"w:0": [-1.0, 1.0]}}, "the statistics and the range differ"),
     "method": ({"method": "no such"}, "unknown calibration method"),
     "other method": ({"method": "average"}, "not those of average"),

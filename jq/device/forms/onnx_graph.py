@@ -158,8 +158,7 @@ class Graph:
             return self.op(kind, [*names, *more], **attrs)
         scale, zero = like.scale.reshape(-1)[0], like.zero
         floats = [self.dequantized(n, scale, zero, like.dtype) for n in names]
-        y = self.op(kind, [*floats, *more], **attrs)
-        return self.quantized(y, scale, zero, like.dtype)
+        return self.quantized(self.op(kind, [*floats, *more], **attrs), scale, zero, like.dtype)
 
     def move(
         self,

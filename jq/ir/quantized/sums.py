@@ -34,8 +34,7 @@ def in_steps(
         return sums if sums.type == kind else _quantized(sums, kind)
     codes = maker(value, types.UNIFORM_DEQUANTIZE)
     if codes is not None:
-        said = codes.attributes[DEQUANTIZE]
-        return _quantized(codes.operands[0], kind, **{DEQUANTIZE: said})
+        return _quantized(codes.operands[0], kind, **{DEQUANTIZE: codes.attributes[DEQUANTIZE]})
     return _quantized(value, kind) if types.is_constant(program, value) else None
 
 

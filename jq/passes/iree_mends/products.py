@@ -23,8 +23,7 @@ class MultiplyOuter(Mend):
 
     def finds(self, op: Op) -> bool:
         """True if an op is a product with one term, of another type than an operand."""
-        values = [*op.operands, *op.results]
-        return is_outer(op) and len({dtype_of(v) for v in values}) > 1
+        return is_outer(op) and len({dtype_of(v) for v in [*op.operands, *op.results]}) > 1
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         dims, result = Dims.of(op), op.results[0]

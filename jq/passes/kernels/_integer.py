@@ -69,8 +69,7 @@ class IntegerContraction:
 
 def contractions(program: Program) -> list[Op]:
     """The markers of contractions: others may be erased with one that they follow."""
-    kinds = (CONTRACT, REQUANTIZE, INTEGER)
-    return [op for op in program.walk() if marker_kind(op) in kinds]
+    return [op for op in program.walk() if marker_kind(op) in (CONTRACT, REQUANTIZE, INTEGER)]
 
 
 def match_contraction(op: Op) -> IntegerContraction | None:

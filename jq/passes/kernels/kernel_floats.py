@@ -50,8 +50,7 @@ class KernelFloats(Pass):
 
 def of_halves(op: Op) -> bool:
     """True if an op sums products of bfloat16 numbers in float32."""
-    kinds = [dtype_of(v).name for v in (*op.operands, op.results[0])]
-    return kinds == [HALF, HALF, "float32"]
+    return [dtype_of(v).name for v in (*op.operands, op.results[0])] == [HALF, HALF, "float32"]
 
 
 def element_of(program: Program, op: Op) -> str | None:

@@ -104,5 +104,4 @@ def _shown(mask: ir.Value, reason: Shown) -> ir.Value:
     largest = OPS.broadcast(OPS.reduce_max(mask, [1]), shape, (0, 1))
     spread = OPS.constant(np.full(shape, reason.spread, np.float32))
     hidden = OPS.compare(mask, OPS.sub(largest, spread), "LT")
-    false = OPS.constant(np.zeros(shape, bool))
-    return OPS.compare(hidden, false, "EQ")
+    return OPS.compare(hidden, OPS.constant(np.zeros(shape, bool)), "EQ")

@@ -58,8 +58,7 @@ class WidenFloats(Pass):
 
 
 def _other(value: ir.Value) -> bool:
-    kind = value.type
-    return isinstance(kind, ir.RankedTensorType) and dtype_of(value) in OTHER
+    return isinstance(value.type, ir.RankedTensorType) and dtype_of(value) in OTHER
 
 
 def _stored(program: Program) -> set[ir.Value]:

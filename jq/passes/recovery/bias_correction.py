@@ -223,5 +223,4 @@ def _add(program: Program, op: Op, vector: np.ndarray) -> None:
 def _constant(program: Program, op: Op, array: np.ndarray) -> ir.Value:
     result = op.results[0]
     array = compact(np.asarray(array)).astype(dtype_of(result))
-    made = partial(program.add_weight, f"{op_name(op)}:bias")
-    return OPS.spread(array, shape_of(result), made)
+    return OPS.spread(array, shape_of(result), partial(program.add_weight, f"{op_name(op)}:bias"))

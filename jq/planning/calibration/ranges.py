@@ -164,6 +164,8 @@ class Ranges:
             found = Ranges(sites, samples, method, statistics, smoothing, model, shards)
         except _MALFORMED as error:
             reason = f"no {error}" if isinstance(error, KeyError) else f"{error}"
+            if isinstance(error, TypeError | AttributeError):  # Python's words for lists as objects
+                reason = "a part of it is of another kind than `jaxq calibrate` writes"
             raise UserError(f"{path} is not a file of ranges: {reason:.200}") from error
         try:
             found.check()

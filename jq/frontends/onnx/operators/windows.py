@@ -43,10 +43,10 @@ class Windowing:
             return list(zip(flat[:rank], flat[rank:], strict=True))
         if self.auto_pad == "VALID":
             return [(0, 0)] * rank
-        pairs = []
-        for n, k, s, d in zip(sizes, window, *self.steps(rank), strict=True):
-            pairs.append(self.shared(max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)))
-        return pairs
+        return [
+            self.shared(max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n))
+            for n, k, s, d in zip(sizes, window, *self.steps(rank), strict=True)
+        ]
 
     def shared(self, total: int) -> tuple[int, int]:
         """The parts of padding before and after an axis, which differ by one at most."""

@@ -142,8 +142,7 @@ def _spread(op: Op) -> tuple[Spread, Spread]:
 
     def along(kept: int, target: int) -> Spread:
         def apply(grid: ir.Value) -> ir.Value:
-            flat = OPS.reshape(grid, [shape_of(grid)[kept]])
-            return OPS.broadcast(flat, shape, [target])
+            return OPS.broadcast(OPS.reshape(grid, [shape_of(grid)[kept]]), shape, [target])
 
         return apply
 

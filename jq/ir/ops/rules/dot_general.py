@@ -35,8 +35,7 @@ class DotGeneral(Contraction):
         dims, (lhs, rhs) = Dims.of(op), (shape_of(x) for x in op.operands)
         depth = math.prod(lhs[a] for a, _ in dims.contract)
         width = math.prod(rhs[a] for a in dims.free(1, len(rhs)))
-        batch = math.prod(lhs[a] for a, _ in dims.batch)
-        return Geometry(channels=(depth, width), batch=batch)
+        return Geometry(channels=(depth, width), batch=math.prod(lhs[a] for a, _ in dims.batch))
 
     def roles(self, op: Op) -> tuple[Role, ...]:
         found = []
@@ -90,8 +89,7 @@ class DotGeneral(Contraction):
 
     def details(self, op: Op) -> dict[str, Any]:
         """The product as `einsum` writes it."""
-        ranks = [len(shape_of(v)) for v in op.operands]
-        return {"einsum": Dims.of(op).einsum(*ranks)}
+        return {"einsum": Dims.of(op).einsum(*[len(shape_of(v)) for v in op.operands])}
 
     def matrices(self, product: WeightProduct) -> Matrices:
         return _matrices(product, Dims.read(product.attributes["dot_dimension_numbers"]))

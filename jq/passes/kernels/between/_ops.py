@@ -18,8 +18,7 @@ def fuses(op: Op) -> bool:
     kind = short_kind(op)
     if kind not in FORMS and kind not in OPS:
         return False
-    values = [*op.operands, *op.results]
-    return len(op.results) == 1 and all(is_integer(v) for v in values)
+    return len(op.results) == 1 and all(is_integer(v) for v in [*op.operands, *op.results])
 
 
 def is_integer(value: ir.Value) -> bool:

@@ -86,8 +86,7 @@ class BlockWeight:
         if rows > 1 and blocks > 1 and length % size:
             raise NoKernel(f"blocks of {size} do not divide the contracted axis")
         if blocks == 1 and minimum is None and zero is None:
-            scales = matrix(scale)[:1] * factor
-            return BlockWeight(matrix(codes), scales, None, rows * length)
+            return BlockWeight(matrix(codes), matrix(scale)[:1] * factor, None, rows * length)
         outer = blocks // np.shape(scale[1])[axis] if isinstance(scale, tuple) else 0
         low = None if minimum is None else level(minimum)
         points = None if zero is None else matrix(zero)
@@ -170,8 +169,7 @@ class BlockWeight:
             if isinstance(values, tuple):
                 number, factor = (np.asarray(v, np.float64) for v in values)
                 values = number * np.repeat(factor, self.outer, axis=0)[: len(number)]
-            by_code = np.repeat(np.asarray(values, np.float64), self.block, axis=0)
-            return by_code[: len(self.codes)]
+            return np.repeat(np.asarray(values, np.float64), self.block, axis=0)[: len(self.codes)]
 
         numbers = self.codes.astype(np.float64)
         if self.zero is not None:

@@ -39,8 +39,7 @@ def probed(op: Op, codes_of: Codes) -> tuple[ir.Value, ir.Value, ir.Value] | Non
 
 def float_sources(op: Op) -> list[ir.Value]:
     """The floats in front of the chain that leads to an op."""
-    found = _given(_chain(op))
-    return [v for v in found if dtype_of(v).name in FLOATS and not _is_spread(v)]
+    return [v for v in _given(_chain(op)) if dtype_of(v).name in FLOATS and not _is_spread(v)]
 
 
 def _given(chain: list[Op]) -> list[ir.Value]:

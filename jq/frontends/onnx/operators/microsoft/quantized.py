@@ -125,5 +125,4 @@ def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int, node
 
 @microsoft("QLinearWhere", codes=True, takes=CHOSEN)
 def qlinear_where(o: Given) -> Any:
-    chosen = jnp.where(plain(o.condition), real(o, "x"), real(o, "y"))
-    return _quantized(o, chosen, o.x, "z")
+    return _quantized(o, jnp.where(plain(o.condition), real(o, "x"), real(o, "y")), o.x, "z")
