@@ -76,7 +76,7 @@ def normalized(p: Any, x: Any) -> Any:
 
 
 def chosen(p: Any, x: Any) -> Any:
-    """A choice by sign, a quotient, and windows of codes of 16 bits."""
+    """A function that is a choice by sign, a quotient, and windows of codes of 16 bits."""
     h = jax.nn.leaky_relu(x @ p["w"], 0.1) / (2 + jnp.tanh(x @ p["w"]))
     h = (h + x).reshape(1, 4, 6, 4)
     h = lax.reduce_window(h, 0.0, lax.add, (1, 2, 2, 1), (1,) * 4, "SAME")
@@ -222,7 +222,7 @@ def exported(
     params: Any,
     shape: tuple[int, ...],
     path: Path,
-    target: str,
+    target: str | None,
     file: str = "m.tosa",
     **others: Any,
 ) -> Any:
@@ -346,6 +346,24 @@ def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(jq.UserError, match="^top_k of") as error:
         exported(lambda p, x: lax.top_k(x, 2)[1], {}, (4, 8), tmp_path, "npu-int8")
     assert not list(tmp_path.iterdir())
+
+
+def chosen_alone(p: Any, x: Any) -> Any:
+    """Choices that are functions of one tensor, in front of one between two, and places of it."""
+    h = jax.nn.elu(jax.nn.leaky_relu(x @ p["w"]) @ p["v"]) @ p["w"]
+    h = jnp.where((h > 0.2) & (h < 0.8), h, -0.5) @ p["v"]
+    h = jnp.where(h > x, h @ p["w"], jnp.tanh(x))
+    return h, jnp.argmax(h, -1), jnp.argmin(h, 0)
+
+
+@pytest.mark.parametrize("file", ["m.tosa", "m.tflite", "m.onnx"])
+def test_a_choice_that_is_a_function_is_a_table(file: str, tmp_path: Path) -> None:
+    network = chosen_alone, {k: normal(8, 8) for k in "wv"}, (6, 8)
+    settings = {"recovery": False, "activations.residual": "int8"}
+    found = exported(*network, tmp_path, None, file, settings=settings)
+    assert found["same"] == found["outputs"] > 0
+    kinds = found["operators"]
+    assert kinds["select"] == 3 and kinds["greater"] == 1 and "greater_equal" not in kinds
 
 
 def placed(p: Any, x: Any, at: Any) -> Any:

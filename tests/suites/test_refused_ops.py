@@ -10,6 +10,7 @@ import pytest
 
 import jq
 from jq.ir.oracle.xla import XlaExecutable
+from jq.target.target import load_target
 from tests.support.targets import LIMITS
 
 
@@ -37,7 +38,6 @@ def test_steps_that_are_too_far_apart_are_those_of_an_op() -> None:
         ("attention", "ethos-u65", "attention", "no softmax"),
         ("softmax", "ethos-u55", "softmax", "no softmax"),
         ("group_norm", "ethos-u65", "normalization", "no normalization"),
-        ("choice_of_two", "onnx-qdq", "select", "comparison of quantized"),
     ],
 )
 def test_whole_functions_are_refused_once(name: str, target: str, op: str, said: str) -> None:
@@ -46,6 +46,17 @@ def test_whole_functions_are_refused_once(name: str, target: str, op: str, said:
     refused = jq.check(Case((name,), target, 4, 4, 0).model(), target)["refused"]
     assert refused[0]["op"] == op and said in refused[0]["reason"]
     assert len([row for row in refused if row["op"] == op]) == 1
+
+
+def test_a_choice_is_refused_where_codes_are_not_compared() -> None:
+    from suites.refused_ops import Case
+
+    npu = load_target("npu-int8")
+    device = npu.device.model_copy(update={"functions": ("table",)})
+    target = npu.model_copy(update={"device": device})
+    refused = jq.check(Case(("choice_of_two",), "npu-int8", 4, 4, 0).model(), target)["refused"]
+    assert [row["op"] for row in refused] == ["select"]
+    assert "comparison of quantized" in refused[0]["reason"]
 
 
 @pytest.mark.parametrize("scale", [np.float32(0.02) * (np.arange(8) % 3 != 1), np.zeros(())])

@@ -147,10 +147,9 @@ class Graph:
         while (before := self._held(source).reshaped) is not None and not self._held(source).names:
             source = before
         name = self.codes(source)
-        return name if source.shape == tuple(shape) else self._reshaped(name, source, shape)
-
-    def _reshaped(self, name: str, like: Tensor, shape: Sequence[int]) -> str:
-        return self._around("Reshape", [name], like, self.constant(shape, np.int64))
+        if source.shape == tuple(shape):
+            return name
+        return self._around("Reshape", [name], source, self.constant(shape, np.int64))
 
     def _around(self, kind: str, names: list[str], like: Tensor, *more: str, **attrs: Any) -> str:
         """An op that moves codes, between Q and DQ of the same parameters where they have some."""

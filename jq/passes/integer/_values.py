@@ -12,11 +12,13 @@ from jq.base.errors import UserError
 from jq.formats import Encoding, affine_format, integer_functions, is_affine
 from jq.formats.integer_functions import NO_OUTPUT, Output
 from jq.formats.requantize import INT32, Rescaling
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer import number_or_weight
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
-from jq.passes.integer._ops import Bounds
+from jq.ir.slicing import Cut, between
+from jq.ir.values import reached
+from jq.passes.integer._ops import Bounds, is_elementwise
 
 I64 = np.dtype(np.int64)
 
@@ -72,6 +74,23 @@ def leaf_of(program: Program, value: ir.Value) -> Leaf | None:
     if known is None or shape_of(codes) != marker.encoding.shape:
         return None
     return Leaf(codes, *known, *limits(marker.encoding))
+
+
+def ends(value: ir.Value) -> bool:
+    """True for a dequantized value, and for an argument: a region ends there."""
+    return maker(value) is None or match(value.owner) is not None
+
+
+def tabled(program: Program, value: ir.Value) -> tuple[Leaf, Cut, np.ndarray] | None:
+    """The one leaf that `value` depends on, element by element, the function, and the numbers of
+    all codes of its type; None where it depends on more."""
+    found = reached([value], lambda v: () if ends(v) else v.owner.operands, 64)
+    read = [v for v in found if maker(v) is not None and ends(v)]
+    leaf = leaf_of(program, read[0]) if len(read) == 1 and read[0] != value else None
+    cut = None if leaf is None else between(program, read[0], result=value)
+    if leaf is None or cut is None or not is_elementwise(cut):
+        return None
+    return leaf, cut, leaf.scale * (all_codes(leaf) - leaf.zero_point)
 
 
 def limits(enc: Encoding) -> tuple[int, int]:

@@ -25,21 +25,19 @@ from jq.ir.build import NAME, SCOPE, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape, rounded_as
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.integer_step import integer_step
-from jq.ir.slicing import Cut, between
 from jq.ir.types import number_kind
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._comparisons import comparison, finite, place
 from jq.passes.integer._floats import kernel_floats
 from jq.passes.integer._functions import normalization, quotient, softmax
-from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
+from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_float
 from jq.passes.integer._tables import kernel_table
-from jq.passes.integer._values import Leaf, all_codes, code_of, index, leaf_of, output_of, step_of
+from jq.passes.integer._values import code_of, ends, index, leaf_of, output_of, step_of, tabled
 from jq.passes.integer.chain import chain
 from jq.target.device_table import FUNCTIONS, Device
 from jq.target.target import Target
 
-FURTHEST = 64  # values between codes and what a table computes of them
 HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 
@@ -108,7 +106,9 @@ def _compared(program: Program, device: Device) -> bool:
     kinds, changed = {f"stablehlo.{kind}": form for kind, form in forms.items()}, False
     for op in [op for op in program.walk() if kind_of(op) in kinds]:
         with at(op):
-            value = kinds[kind_of(op)](program, op, device) or _condition(program, op.results[-1])
+            value = kinds[kind_of(op)](program, op, device)
+            if value is None and (found := _looked_up(program, op.results[-1], np.dtype(np.int8))):
+                value = OPS.compare(found, 0, "NE")  # of a condition
         if value is not None:
             if (made := maker(value)) is not None and NAME in op.attributes:
                 made.attributes[SCOPE] = op.attributes[NAME]  # for messages
@@ -129,8 +129,8 @@ def _lower(
     program: Program, marker: Marker, value: ir.Value, out: Output, target: Target
 ) -> ir.Value | None:
     """The codes of `value`; None where it or the device has no integer form (told by the op)."""
-    inside = reached([value], lambda v: () if _ends(v) else v.owner.operands)
-    between = [v.owner for v in inside if not _ends(v)]  # from dequantizes on
+    inside = reached([value], lambda v: () if ends(v) else v.owner.operands)
+    between = [v.owner for v in inside if not ends(v)]  # from dequantizes on
     found = (leaf_of(program, v) for v in (value, *(v for op in between for v in op.operands)))
     device = target.device.for_codes(max(out.high, *(leaf.high for leaf in found if leaf), 0))
     if any(map(declined_by_shape, between)):
@@ -154,17 +154,12 @@ def _lower(
     return None
 
 
-def _ends(value: ir.Value) -> bool:
-    """True for a dequantized value, and for an argument."""
-    return maker(value) is None or match(value.owner) is not None
-
-
 def _table(
     program: Program, value: ir.Value, out: Output, name: str, device: Device
 ) -> ir.Value | None:
     """An elementwise function of one tensor, known for every code that it can have; none where
     kernels rescale codes that are clamped alone."""
-    found = _function(program, value)
+    found = tabled(program, value)
     if found is None or not is_float(value) or len(found[2]) > device.table_entries:
         return None
     if device.of_tflite and leaf_of(program, clamps_behind(program, value)[1]):
@@ -180,31 +175,13 @@ def _table(
     return integer_step(program, codes, step.giving(out))
 
 
-def _condition(program: Program, value: ir.Value) -> ir.Value | None:
-    """The table of a condition."""
-    found = _looked_up(program, value, np.dtype(np.int8))
-    return None if found is None else OPS.compare(found, 0, "NE")
-
-
 def _looked_up(program: Program, value: ir.Value, kind: np.dtype[Any]) -> ir.Value | None:
     """A function of one leaf, from the table of its numbers in a type of integers."""
-    found = _function(program, value)
+    found = tabled(program, value)
     if found is None:
         return None
     leaf, cut, x = found
     return OPS.take(apply_to_codes(cut, x).astype(kind), index(leaf))
-
-
-def _function(program: Program, value: ir.Value) -> tuple[Leaf, Cut, np.ndarray] | None:
-    """The one leaf that `value` depends on, element by element, the function, and the numbers of
-    all codes of its type; None where it depends on more."""
-    found = reached([value], lambda v: () if _ends(v) else v.owner.operands, FURTHEST)
-    ends = [v for v in found if maker(v) is not None and _ends(v)]
-    leaf = leaf_of(program, ends[0]) if len(ends) == 1 and ends[0] != value else None
-    cut = None if leaf is None else between(program, ends[0], result=value)
-    if leaf is None or cut is None or not is_elementwise(cut):
-        return None
-    return leaf, cut, leaf.scale * (all_codes(leaf) - leaf.zero_point)
 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:

@@ -30,7 +30,8 @@ class SplitSlopes(Rewrite):
             return None
         x, *slopes = found
         table = "table" in device.functions and all(s.size == 1 for s in slopes)
-        return None if table else [_sum(x, *slopes)]
+        parts = zip((OPS.maximum, OPS.minimum), slopes, strict=True)
+        return None if table else [OPS.add(*(_scaled(of(x, 0), c) for of, c in parts))]
 
 
 def _slopes(program: Program, op: Op) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
@@ -65,11 +66,6 @@ def _factor(program: Program, value: ir.Value, x: ir.Value) -> np.ndarray | None
             return None
         c = c * by[0]
     return compact(np.asarray(c))
-
-
-def _sum(x: ir.Value, up: np.ndarray, down: np.ndarray) -> ir.Value:
-    above, below = OPS.maximum(x, 0), OPS.minimum(x, 0)
-    return OPS.add(_scaled(above, up), _scaled(below, down))
 
 
 def _scaled(x: ir.Value, c: np.ndarray) -> ir.Value:

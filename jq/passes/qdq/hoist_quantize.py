@@ -30,8 +30,9 @@ from jq.ir.ops.selection import elements, select_codes
 from jq.ir.slicing import compute
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
-from jq.passes.integer._values import output_of, static_parameters
+from jq.passes.integer._values import output_of, static_parameters, tabled
 from jq.passes.rewrite import Rewrite, erase_dead
+from jq.target.device_table import Device
 
 
 # A dequantize moves down through ops that only move elements, to the op that computes.
@@ -52,7 +53,7 @@ class HoistQuantize(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         if cx.settings.placement == "late":
             return False
-        hoist = _Hoist(program, everywhere=cx.settings.placement == "early")
+        hoist = _Hoist(program, cx.target.device, everywhere=cx.settings.placement == "early")
         for op in program.walk():
             if (marker := match(op, QUANTIZE)) and (key := _Key.of(program, marker)):
                 hoist.run(marker, key)
@@ -78,6 +79,7 @@ class _Key:
 @dataclass(eq=False)
 class _Hoist:
     program: Program
+    device: Device
     everywhere: bool
     known: dict[Any, ir.Value] = field(default_factory=dict)  # codes by value and key
     through: set[int] = field(default_factory=set)  # ops (by hash) that work on codes now
@@ -93,6 +95,8 @@ class _Hoist:
         if maker(x) is None or not is_float(x):
             return False
         places = elements(self.program, x.owner)
+        if self._is_table(x, key.out):
+            return False
         if not places or self.everywhere or hash(x.owner.operation) in self.through:
             return bool(places)
         sources = [x.owner.operands[i] for i in places]
@@ -100,6 +104,16 @@ class _Hoist:
         pools = kind_of(x.owner) in ("stablehlo.reduce", "stablehlo.reduce_window")
         more = sum(math.prod(shape_of(v)) for v in computed) > math.prod(shape_of(x))
         return (pools or not more) and all(self._takes_codes(use.owner, key) for use in x.uses)
+
+    def _is_table(self, x: ir.Value, out: Output) -> bool:
+        """True for a choice that one table holds: `where(x > 0, x, f(x))` is a function of `x`."""
+        if not self.everywhere or kind_of(x.owner) != "stablehlo.select":
+            return False
+        found = tabled(self.program, x)
+        if found is None or "table" not in self.device.functions:
+            return False
+        leaf, _, codes = found
+        return len(codes) <= self.device.for_codes(max(out.high, leaf.high)).table_entries
 
     def _takes_codes(self, reader: Op, key: _Key) -> bool:
         marker = match(reader, QUANTIZE)

@@ -103,9 +103,8 @@ class _Builder(Lookups):
         numbers = {key: along(v, node, axes, columns) for key, v in node.numbers.items()}
         geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)], "dilation": [1, 1]}
         self.put("conv2d", [x, w], made, geometry, numbers)
-        made = self.reshaped(made, (*rows, *columns))
-        order = [*range(len(rows), len(rows) + len(columns)), *range(len(rows))]
-        self.onto(made, sorted(order) if side else order)  # else the weight's come first
+        order = [*range(len(columns), len(columns) + len(rows)), *range(len(columns))]
+        self.in_order(made, sorted(order) if side else order)  # else the weight's come first
 
     def _reduced(self, node: Node) -> None:
         """Sums along all axes at once; extremes along one after the other, as others are folded."""

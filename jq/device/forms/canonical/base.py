@@ -157,6 +157,11 @@ class Steps:
         else:
             self.named(made)
 
+    def in_order(self, made: Tensor, order: Sequence[int]) -> None:
+        """Names a value as the node's result, of which its axes are these in turn."""
+        made = self.reshaped(made, [self.node.output.shape[a] for a in order])
+        self.onto(made, [order.index(a) for a in range(len(order))])
+
     def named(self, made: Tensor) -> None:
         """Names a value as the node's result, in its shape: the last step takes the name, if that
         made it."""
@@ -183,17 +188,12 @@ class Steps:
             k: (np.broadcast_to(v, grid).transpose(order) if v.ndim == rank else v).reshape(-1)
             for k, v in node.numbers.items()
         }
-        inputs = tuple(self._last(self.transposed(x, order), axes) for x in inputs)
-        moved = [shape[a] for a in order]
-        made = self.fresh(node.output, [*moved[: rank - len(axes)], math.prod(grid)])
+        moved, first = [self.transposed(x, order) for x in inputs], rank - len(axes)
+        last = ([*x.shape[:first], math.prod(x.shape[first:])] for x in moved)
+        inputs = tuple(map(self.reshaped, moved, last))
+        made = self.fresh(node.output, [*(shape[a] for a in order[:first]), math.prod(grid)])
         self.put(node.kind, inputs, made, {}, numbers)
-        made = self.reshaped(made, moved)
-        self.onto(made, [order.index(a) for a in range(rank)])
-
-    def _last(self, x: Tensor, axes: Sequence[int]) -> Tensor:
-        """`x` with as many last axes as there are of these as one."""
-        first = len(x.shape) - len(axes)
-        return self.reshaped(x, [*x.shape[:first], math.prod(x.shape[first:])])
+        self.in_order(made, order)
 
 
 def _positive(w: Tensor, numbers: dict[str, np.ndarray], kind: str) -> Tensor:

@@ -97,8 +97,7 @@ class Lookups(Windows):
         axes = [a for a in range(len(node.output.shape)) if a not in offsets]
         axes += [offsets[kept.index(a)] for a in inner]
         axes += [offset for offset, a in zip(offsets, kept, strict=True) if a not in inner]
-        made = self.reshaped(made, [node.output.shape[a] for a in axes])
-        self.onto(made, [axes.index(a) for a in range(len(axes))])
+        self.in_order(made, axes)
 
     # Parts
 

@@ -55,9 +55,7 @@ class Windows(Steps):
         w = replace(w, scale=None if w.scale is None else short(w.scale.reshape(-1)))
         step = Simple("conv2d", node.name, (x, w), made, geometry, numbers)
         self._windows(node, step, spread, groups_of(attrs))
-        order = [d.output_order.index(a) for a in range(len(d.output_order))]
-        made = self.reshaped(made, [node.output.shape[a] for a in d.output_order])
-        self.onto(made, order)
+        self.in_order(made, d.output_order)
 
     def _unfolded(
         self, node: Node, x: Tensor, w: Tensor, geometry: dict[str, Any], spread: int, groups: int
@@ -169,8 +167,7 @@ class Windows(Steps):
         }
         kind = "sum_pool" if node.kind == "sum" else "max_pool"
         self.put(kind, [x], made, geometry, numbers if node.out else None)
-        made = self.reshaped(made, moved)
-        self.onto(made, [order.index(a) for a in range(rank)])
+        self.in_order(made, order)
 
     def folded(self, x: Tensor, window: Any, stride: Any, padding: Any, dilation: Any) -> None:
         """Windows that forms do not have: shifted parts are combined, axis by axis."""
