@@ -28,6 +28,7 @@ _NAMES: dict[str, Any] = {
 NARROW = tuple(np.dtype(_NAMES[name]) for name in ("i4", "ui4", "i2", "ui2"))
 _DTYPES = {name: np.dtype(dtype) for name, dtype in _NAMES.items()}
 _MLIR = {dtype: name for name, dtype in _DTYPES.items()}
+_OTHERS = "cast it in the model to float32, bfloat16, float8_e4m3fn or float8_e5m2"
 
 
 def dtype_name(dtype: Any) -> str:
@@ -43,7 +44,7 @@ def to_dtype(element: ir.Type) -> np.dtype[Any]:
     try:
         return _DTYPES[str(element)]
     except KeyError:
-        raise UserError(f"element type {element} is not supported") from None
+        raise UserError(f"element type {element} is not supported", hint=_OTHERS) from None
 
 
 def tensor_type(shape: Sequence[int], dtype: Any) -> ir.RankedTensorType:

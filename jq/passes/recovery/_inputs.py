@@ -106,8 +106,7 @@ def _axes(op: Op, operand: int) -> tuple[list[int], list[tuple[int, int]], int]:
         pairs = [(pair[operand], pair[1 - operand]) for pair in dims.contract]
         return batch, pairs, math.prod(shape[a] for a in batch)
     if isinstance(rule, Convolution) and operand == 1 and not rule.decline(op):
-        contracted = sorted(rule.roles(op)[1].contracted)
-        return [], [(a, a) for a in contracted], groups_of(op)
+        return [], [(a, a) for a in sorted(rule.roles(op)[1].contracted)], groups_of(op)
     kind = op.operation.name.removeprefix("stablehlo.")
     raise NotApplicable(f"{kind} is not a matrix product")
 

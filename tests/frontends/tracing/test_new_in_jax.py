@@ -46,6 +46,6 @@ def test_types_that_are_refused(name: str) -> None:
         "inside": (lambda _, x: x.astype(kind).astype(jnp.float32), {}, x),
     }
     for fn, params, given in cases.values():
-        with pytest.raises(UserError, match="element type .* is not supported") as info:
+        with pytest.raises(UserError, match="type .* is not supported; cast it in") as info:
             jq.trace(jq.Model(fn, params, (given,)))
         assert name.split("_")[1].upper() in str(info.value).upper()
