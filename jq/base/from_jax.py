@@ -134,6 +134,11 @@ def of_mesh(error: BaseException) -> str | None:
     return f"a compiled program runs on one device: {ONE_DEVICE}" if told else None
 
 
+def reads_escaped(traced: Any) -> bool:
+    """True of what reads a traced value which left the function that computed it."""
+    return any(isinstance(x, jax.core.Tracer) for x in getattr(traced, "_consts", ()))
+
+
 def leaf_name(path: Sequence[Any]) -> str:
     """`layer1/0/kernel` for the path of a leaf, in UTF-8; empty for a tree that is a leaf."""
     name = jax.tree_util.keystr(tuple(path), simple=True, separator="/")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jq.base.errors import OF_USERS, UserError
-from jq.base.from_jax import leaf_name, position
+from jq.base.from_jax import leaf_name, position, reads_escaped
 from jq.base.tree import check_nesting, treedef_of
 from jq.frontends.model import Model
 from jq.frontends.tracing.custom_calls import without_checks
@@ -51,9 +51,8 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
     check_nesting(tuple(model.example_inputs), "inputs")
     examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))
     inputs = _input_names([path for path, _ in examples], model)
-    named_params = list(
-        zip(leaf_names([path for path, _ in params], "params"), params, strict=True)
-    )
+    param_names = leaf_names([path for path, _ in params], "params")
+    named_params = list(zip(param_names, params, strict=True))
 
     def program(*leaves: Any) -> Any:
         args = jax.tree_util.tree_unflatten(in_tree, leaves[: len(examples)])
@@ -61,13 +60,9 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
         check_nesting(found, "outputs")
         return found
 
-    specs = [
-        _spec(leaf, name, sizes)
-        for name, leaf in [
-            *zip(inputs, (leaf for _, leaf in examples), strict=True),
-            *((name, leaf) for name, (_, leaf) in named_params),
-        ]
-    ]
+    leaves = [*zip(inputs, (leaf for _, leaf in examples), strict=True)]
+    leaves += [(name, leaf) for name, (_, leaf) in named_params]
+    specs = [_spec(leaf, name, sizes) for name, leaf in leaves]
     try:
         lowered, notes = without_checks(_lowered, program, specs)
     except OF_USERS as error:
@@ -87,7 +82,10 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
 
 def _lowered(program: Callable[..., Any], specs: Sequence[Any]) -> Any:
     """Nothing is dropped here, so that arguments and leaves stay one to one."""
-    return jax.jit(program, keep_unused=True).trace(*specs).lower(lowering_platforms=("cpu",))
+    traced = jax.jit(program, keep_unused=True).trace(*specs)
+    if reads_escaped(traced):
+        raise jax.errors.UnexpectedTracerError("it reads a value of another trace, kept aside")
+    return traced.lower(lowering_platforms=("cpu",))
 
 
 def _input_names(paths: list[Any], model: Model) -> list[str]:
@@ -121,10 +119,9 @@ def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDty
     try:
         kind = jax.typeof(leaf)
     except TypeError:
-        raise UserError(
-            f"{type(leaf).__name__} is not an array",
-            op=name,
-            hint="parameters and inputs are arrays; a setting is fixed in the function: "
-            "functools.partial(fn, mode=...)",
-        ) from None
+        hint = "parameters and inputs are arrays; a setting is fixed in the function: "
+        hint += "functools.partial(fn, mode=...)"
+        raise UserError(f"{type(leaf).__name__} is not an array", op=name, hint=hint) from None
+    except OverflowError as error:  # Python's integers have no end
+        raise UserError(f"{error}", op=name, hint="give a smaller number, or a float") from None
     return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)

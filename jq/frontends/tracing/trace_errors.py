@@ -25,6 +25,7 @@ INSTEAD: dict[type[Exception], str] = {
     jax.errors.TracerArrayConversionError: "compute with jax.numpy, not with NumPy",
     jax.errors.TracerBoolConversionError: "choose with jnp.where or jax.lax.cond, not with if",
     jax.errors.TracerIntegerConversionError: "index with arrays of jax.numpy",
+    jax.errors.UnexpectedTracerError: "return it, or compute it again in every call",
     jax.errors.ConcretizationTypeError: "sizes and loops must not depend on values of the inputs",
 }
 _LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parents[2]))  # JAX, and us
@@ -44,7 +45,9 @@ def cannot_trace(
     if isinstance(error, UserError):
         return error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said, place = f"{type(error).__name__}: {[*lines, 'no message'][0]}", _place(error, model)
+    first = " ".join(lines[: 1 + lines[0].endswith(":")]) if lines else "no message"
+    first = first.rpartition(" traced for jit ")[2]  # before it is a function of ours
+    said, place = f"{type(error).__name__}: {first}", _place(error, model)
     if shape is not None:
         return UserError(f"{shape[0]} ({said})", location=place, hint=shape[1])
     hint = _hint(error, model)

@@ -14,8 +14,7 @@ def orders_of(op: Op, index: int, order: Order) -> Orders | None:
     """The orders of an op where its operand `index` has one, or its results (`RESULT`); None where
     it has to read or make the value as it is."""
     if marker := match(op, DEQUANTIZE, QUANTIZE):
-        movable = marker.kind == QUANTIZE or plain(marker)
-        return every_axis(op, order) if movable else None
+        return every_axis(op, order) if marker.kind == QUANTIZE or plain(marker) else None
     rule = known_ops().get(kind_of(op).removeprefix("stablehlo."))
     found = None if rule is None else rule.orders(op, index, order)
     return every_axis(op, order) if found is None and kind_of(op) in POINTWISE else found

@@ -73,3 +73,28 @@ def test_settings_and_shapes_are_no_parameters() -> None:
     shape = jax.ShapeDtypeStruct(W.shape, W.dtype)
     with pytest.raises(UserError, match=r"weight is a shape .*without values \[w\]"):
         jq.trace(jq.Model(lambda p, x: x @ p["w"], {"w": shape}, (X,)))
+
+
+def kept_aside(p: Any, x: Any) -> Any:
+    kept: list[Any] = []
+    jax.jit(kept.append)(x)
+    return kept[0] @ p
+
+
+def widened(p: Any, x: Any) -> Any:
+    return jax.lax.scan(lambda h, _: ((h @ p).astype(jnp.bfloat16), None), x, length=2)[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "params", "what"),
+    [
+        (kept_aside, W, "UnexpectedTracerError: it reads a value of another trace"),
+        (widened, W, "they differ: The input carry h has type float32"),
+        (lambda p, x: (x @ p, "text"), W, "TypeError: returned a value of type <class 'str'>"),
+        (lambda p, x: x + p, 2**40, "too large to convert to int32 [params0]; give a smaller"),
+    ],
+)
+def test_what_is_said(fn: Callable[..., Any], params: Any, what: str) -> None:
+    with pytest.raises(UserError) as told:
+        jq.trace(jq.Model(fn, params, (X,)))
+    assert what in str(told.value)
