@@ -102,9 +102,10 @@ FLOAT_MOVES = ("reshape", "transpose", "slice", "reverse", "broadcast_in_dim")
 MOVES = (
     *("reshape", "transpose", "broadcast_in_dim", "pad", "slice", "concatenate", "reverse"),
     *("maximum", "minimum", "clamp", "gather", "reduce", "reduce_window", "convert"),
-    *("compare", "select", "add", "subtract", "dynamic_slice", "dynamic_update_slice", "scatter"),
+    *("compare", "select", "dynamic_slice", "dynamic_update_slice", "scatter"),
 )
 CONDITIONS = ("and", "or", "not")  # of truth values
+NUMBERS = ("add", "subtract", "multiply", "remainder")  # of indices: sums of codes are markers
 
 
 def network(program: Program) -> Network:
@@ -157,9 +158,8 @@ class _Reader:
 
     def _made(self, wanted: str, value: ir.Value, *codes: np.ndarray | None) -> Tensor:
         """The tensor that an op computes; scale and zero point of what is codes."""
-        tensor = Tensor(self._name(wanted), shape_of(value), dtype_of(value).name, *codes)
-        self.tensors[value] = tensor
-        return tensor
+        made = Tensor(self._name(wanted), shape_of(value), dtype_of(value).name, *codes)
+        return self.tensors.setdefault(value, made)
 
     def _tensor(self, value: ir.Value) -> Tensor:
         """A tensor that was computed, or a constant."""
@@ -181,6 +181,7 @@ class _Reader:
         floats = any(dtype_of(v).kind in "fV" for v in values) and kind not in FLOAT_MOVES
         conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
         known = kind in MOVES if kind != "scatter" else written(op) == "update"
+        known |= kind in NUMBERS and dtype_of(values[-1]) == np.int32
         if not (known or floats or conditions) or len(op.operation.results) != 1:
             what = rounded_as(values[-1]) or f"{words(op)} of {dtype_of(values[0])}"
             hint = "cut the model there"
@@ -189,7 +190,7 @@ class _Reader:
                 what, hint = "a comparison of two tensors", "compare their difference with 0"
             raise UserError(f"{what} has no form of its own", op=blamed(op), hint=hint)
         kind = "float" if floats else f"logical_{kind}" if conditions else kind
-        if kind in ("add", "subtract"):  # of indices: sums of codes are markers
+        if kind in NUMBERS:
             kind = f"integer_{kind}"
         elif kind in ("reduce", "reduce_window"):
             kind = f"{kind}_{combines(op)}"

@@ -23,9 +23,8 @@ def picture(found: Mapping[str, Any]) -> str:
     high = 2 * (TOP + HIGH) + 20
     parts = [*_layers(found), *_buffers(found, 2 * TOP + HIGH), *_legend(high - 6)]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDE}" height="{high}" {_TEXT}>'
-    return "\n".join(
-        [head, f'<rect width="{WIDE}" height="{high}" fill="#fff"/>', *parts, "</svg>"]
-    )
+    back = f'<rect width="{WIDE}" height="{high}" fill="#fff"/>'
+    return "\n".join([head, back, *parts, "</svg>"])
 
 
 def _step(found: Mapping[str, Any]) -> float:

@@ -42,7 +42,7 @@ def write(content: Content) -> bytes:
     Raises:
         UserError: a step that has no ONNX op, by the name of its layer."""
     inputs, outputs = content.inputs, content.outputs
-    writer = _Writer(content.rescaling)
+    writer = _Writer(content.rescaling, content.steps)
     for tensor in inputs:
         writer.graph.hold(tensor, tensor.name)
     for step in content.steps:

@@ -1,5 +1,6 @@
 """Common base of the steps of a network that become ops between Q and DQ."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -30,8 +31,9 @@ def scale_of(tensor: Tensor) -> np.float32:
 class Writer:
     """A graph in the making, with the layers whose codes may differ from the network's."""
 
-    def __init__(self, rescaling: Rescaling) -> None:
+    def __init__(self, rescaling: Rescaling, steps: Sequence[Simple]) -> None:
         self.rescaling = rescaling
+        self.readers = Counter(t.name for step in steps for t in step.inputs)  # how many steps
         self.graph = Graph()
         self.near_ties: dict[str, str] = {}  # layers whose codes may differ by one, and why
 

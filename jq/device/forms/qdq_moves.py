@@ -80,17 +80,17 @@ class Moves(Writer):
         order, made = self.order(*step.inputs), step.output
         names = [self.graph.codes(x, order) for x in step.inputs]
         for i, x in enumerate(step.inputs):
-            if x.dtype != "bool":
-                names[i] = self.graph.op("Cast", [names[i]], to=TensorProto.INT64)
+            if x.dtype not in ("bool", "int32"):  # what leaves 32 bits begins anew
+                names[i] = self.graph.op("Cast", [names[i]], to=TensorProto.INT32)
         last = TensorProto.DataType.Value(made.dtype.upper())
         self.graph.hold(made, self.graph.op("Cast", [self.graph.op(kind, names)], to=last), order)
 
     _integer_add, _select = partialmethod(_integers, "Add"), partialmethod(_integers, "Where")
     _integer_subtract = partialmethod(_integers, "Sub")
-    _integer_multiply = partialmethod(_integers, "Mul")
+    _integer_multiply, _equal = partialmethod(_integers, "Mul"), partialmethod(_integers, "Equal")
+    _integer_divide, _greater = partialmethod(_integers, "Div"), partialmethod(_integers, "Greater")
     _logical_and, _logical_or = partialmethod(_integers, "And"), partialmethod(_integers, "Or")
     _logical_not, _convert = partialmethod(_integers, "Not"), partialmethod(_integers, "Identity")
-    _equal, _greater = partialmethod(_integers, "Equal"), partialmethod(_integers, "Greater")
     _greater_equal = partialmethod(_integers, "GreaterOrEqual")
 
     # Windows and sums

@@ -23,7 +23,8 @@ from jq.planning.decisions import QuantPlan
 
 FORMS_HELP = "write it with ops that the docs' page on integer-only programs lists"
 INTEGER_HELP = "change the model there, or cut it: compute this outside of the device"
-SUMS_HELP = "x.at[i].set(y) has one: x.at[i].add(y) is x + jnp.zeros_like(x).at[i].set(y)"
+HELPS = {SCATTER: "x.at[i].set(y) has one: x.at[i].add(y) is x + jnp.zeros_like(x).at[i].set(y)"}
+HELPS |= {"stablehlo.compare": "choose with maximum and minimum, or by a function of one tensor"}
 CONVERT = "stablehlo.convert"  # between float types: of what the user hands over, or is handed
 
 
@@ -69,8 +70,8 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
         elif isinstance(rule_of(op), Contraction):
             pass  # float because of what it reads, or of what reads it
         elif string_attr(op, NAME) and not _follows(op, left):  # no product of a rewrite
-            help = SUMS_HELP if kind_of(op) == SCATTER else ""
-            one = Cause(op, name, f"{words(op)} has no integer form here", help)
+            said = f"{words(op)} has no integer form here", HELPS.get(kind_of(op), "")
+            one = Cause(op, name, *said)
         if one is not None and (name == one.name or f"{one.name} {one.function}" not in found):
             found[f"{one.name} {one.function}"] = one
     if left and not found:

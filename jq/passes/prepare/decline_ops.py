@@ -10,7 +10,7 @@ left to the plan, which asks the same limits, but for lookups, which also move c
 Softmax, a normalization or attention that the device cannot compute is refused as one function,
 since that is what was written, not the ops that it consists of."""
 
-from jq.ir import Op, Program, decisions, ir, kind_of, maker, shape_of
+from jq.ir import Program, decisions, ir, kind_of, maker, shape_of
 from jq.ir.affine import is_constant, step
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.slicing import between
@@ -18,7 +18,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, is_float
 from jq.passes.prepare._compositions import Composition, compositions
-from jq.planning.limits import Refusal, refusal
+from jq.planning.limits import refusal
 from jq.planning.operands import op_name
 from jq.target.device_table import Device
 from jq.target.target import Target
@@ -43,29 +43,16 @@ class DeclineOps(Pass):
             scales = kind_of(op) == "stablehlo.divide" and "multiply" in (device.ops or ())
             if scales and step(program, op, op.operands[0]) is not None:
                 continue
-            found = refusal(op, cx.target) or _no_choice(op, cx.target)
-            if found is not None:
+            if (found := refusal(op, cx.target)) is not None:
                 decisions.decline(op, found.reason, found.help, by_shape=found.by_shape)
                 changed = True
         for one in compositions(program):
             if (reason := _lacking(program, one, cx.target)) is not None:
                 name = op_name(maker(one.result) or one.ops[-1])
-                decisions.mark_function(
-                    one.ops, decisions.Function(one.function, name, reason, OUTSIDE)
-                )
+                said = decisions.Function(one.function, name, reason, OUTSIDE)
+                decisions.mark_function(one.ops, said)
                 changed = True
         return changed
-
-
-def _no_choice(op: Op, target: Target) -> Refusal | None:
-    """A choice by a comparison of floats, for a device that compares no codes."""
-    if "compare" in target.device.functions or kind_of(op) != "stablehlo.select":
-        return None
-    condition = maker(op.operands[0], "stablehlo.compare")
-    if condition is None or not is_float(condition.operands[0]):
-        return None
-    reason = f"target {target.name} cannot choose elements by a comparison of quantized values"
-    return Refusal(reason, "write it with maximum and minimum")
 
 
 def _lacking(program: Program, one: Composition, target: Target) -> str | None:

@@ -146,7 +146,7 @@ class _Builder(Lookups):
     def _slice(self, node: Node) -> None:
         attrs, size = Attributes(node.attributes), node.output.shape
         start, stride = (list(integers(attrs, k)) for k in ("start_indices", "strides"))
-        self.onto(self.strided(node.inputs[0], start, size, stride), range(len(size)))
+        self.named(self.strided(node.inputs[0], start, size, stride))
 
     def _pad(self, node: Node) -> None:
         attrs, (x, value) = Attributes(node.attributes), node.inputs

@@ -150,17 +150,10 @@ class Steps:
         made = self.fresh(x, [n + a + b for n, (a, b) in zip(x.shape, pairs, strict=True)])
         return self.put("pad", [x], made, {"padding": pairs, "value": value})
 
-    def onto(self, made: Tensor, order: Sequence[int]) -> None:
-        """Names a value as the node's result, with its axes in the node's order."""
-        if list(order) != list(range(len(order))):
-            self.put("transpose", [made], self.node.output, {"permutation": list(order)})
-        else:
-            self.named(made)
-
     def in_order(self, made: Tensor, order: Sequence[int]) -> None:
         """Names a value as the node's result, of which its axes are these in turn."""
         made = self.reshaped(made, [self.node.output.shape[a] for a in order])
-        self.onto(made, [order.index(a) for a in range(len(order))])
+        self.named(self.transposed(made, [order.index(a) for a in range(len(order))]))
 
     def named(self, made: Tensor) -> None:
         """Names a value as the node's result, in its shape: the last step takes the name, if that

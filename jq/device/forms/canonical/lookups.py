@@ -55,6 +55,21 @@ class Lookups(Windows):
         parts = (self.cut(index, vector, i, i + 1) for i in range(index.shape[vector]))
         return batch, [self._index(part, [*batch, *[1] * more]) for part in parts]
 
+    def _clamp(self, node: Node) -> None:
+        ones = [1] * len(node.output.shape)
+        low, x, high = (self.reshaped(t, t.shape or ones) for t in node.inputs)
+        x = self.put("maximum", [x, low], self.fresh(node.output, x.shape))
+        self.put("minimum", [x, high], node.output)
+
+    def _integer_remainder(self, node: Node) -> None:
+        """What a division without its fraction leaves, by numbers for which all divide alike."""
+        x, by = node.inputs
+        if by.data is None or np.isin(by.values, (0, -1)).any():
+            what = "a remainder by a number that is computed, or by 0 or -1, has no form here"
+            raise UserError(what, op=node.name, hint="divide by another constant")
+        whole = self._of("integer_multiply", self._of("integer_divide", x, by), by)
+        self.named(self._of("integer_subtract", x, whole))
+
     # Lookups
 
     def _looked_up(self, x: Tensor, places: Mapping[int, Tensor]) -> Tensor:

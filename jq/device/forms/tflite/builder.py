@@ -25,7 +25,7 @@ _TYPES = {
     "convert": ({"bool", "int8", "uint8", "int16", "int32"},),
     "softmax": ({"bool", *CODES},),
     "gather_rows": ({*CODES, "int32"}, {"bool", "int32"}),
-    **dict.fromkeys(("integer_add", "integer_subtract", "integer_multiply"), ({"int32"},)),
+    **{f"integer_{kind}": ({"int32"},) for kind in ("add", "subtract", "multiply", "divide")},
     **dict.fromkeys(("maximum", "minimum", "max", "min", "pad"), ({"int32"},)),
 }
 

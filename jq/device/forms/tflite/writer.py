@@ -122,7 +122,7 @@ class Writer(Spelled):
     _logical_not = partialmethod(_plain, "LOGICAL_NOT")
     _logical_or, _integer_add = partialmethod(_plain, "LOGICAL_OR"), partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
-    _integer_multiply = partialmethod(_plain, "MUL")
+    _integer_multiply, _integer_divide = partialmethod(_plain, "MUL"), partialmethod(_plain, "DIV")
 
     # Extremes
 

@@ -208,6 +208,7 @@ class Writer(Builder):
     _logical_or, _concatenate = partialmethod(_plain, "LOGICAL_OR"), partialmethod(_plain, "CONCAT")
     _logical_not, _integer_add = partialmethod(_plain, "LOGICAL_NOT"), partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
+    _integer_divide = partialmethod(_plain, "INTDIV")
 
     def _integer_multiply(self, step: Simple) -> None:
         none = self.constant([0], "int8")
