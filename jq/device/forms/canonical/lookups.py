@@ -62,7 +62,7 @@ class Lookups(Windows):
         self.put("minimum", [x, high], node.output)
 
     def _integer_remainder(self, node: Node) -> None:
-        """What a division without its fraction leaves, by numbers for which all divide alike."""
+        """The rest of a division without its fraction, by numbers for which all divide alike."""
         x, by = node.inputs
         if by.data is None or np.isin(by.values, (0, -1)).any():
             what = "a remainder by a number that is computed, or by 0 or -1, has no form here"
