@@ -26,7 +26,7 @@ from jq.ir.decisions import DECISIONS
 from jq.ir.portable import newest_version
 from jq.iree.dump.stored import compiler_context, location_names
 from jq.iree.runtime import SCOPE
-from jq.kernels import linking
+from jq.kernels.emit.dispatches import link as link_kernels
 
 INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
 NAME = "jq.name"
@@ -57,7 +57,7 @@ def handover(
     *,
     inline_limit: int = INLINE_LIMIT,
     scope: str = SCOPE,
-    link: Callable[[Any], None] = linking.link,
+    link: Callable[[Any], None] = link_kernels,
     key_of: Callable[[str, np.ndarray], str] = lambda name, array: parameter_key(name),
 ) -> Handover:
     """Weights together below `inline_limit` bytes become constants, else all become parameters.

@@ -16,9 +16,8 @@ from iree.compiler import ir
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel, detect
 from jq.kernels.emit.builder import Builder, Tile
-from jq.kernels.emit.dispatches import Operand, Output, dispatch, emit
+from jq.kernels.emit.dispatches import Operand, Output, dispatch, emit, link
 from jq.kernels.emit.values import Index, vec
-from jq.kernels.linking import link
 from jq.kernels.machine import dot as products
 from jq.kernels.tensor import TensorType
 

@@ -11,7 +11,7 @@ from iree.compiler import ir
 from jq.base.system.processor import permit_tiles
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel
-from jq.kernels.linking import link
+from jq.kernels.emit.dispatches import link
 from tests.kernels import emulated
 
 

@@ -45,7 +45,7 @@ from jq.kernels import (
     detect,
     get_isa,
 )
-from jq.kernels.linking import link
+from jq.kernels.emit.dispatches import link
 from jq.kernels.rowwise.row_chain import Added, Coded, Digits, Normalized, RowChain
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE

@@ -1,4 +1,5 @@
-"""Puts the body of one workgroup in an executable of the module, and dispatches it."""
+"""Puts the body of one workgroup in an executable of the module, and dispatches it; `link` gives
+every declared kernel its dispatches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,9 +9,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, builtin, flow, func, iree_tensor_ext, tensor
 
 from jq.base.errors import InternalError
+from jq.base.registry import import_all
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.values import Indices, Position, Values, element, high, mlir_type
-from jq.kernels.kernel import Kernel
+from jq.kernels.kernel import ATTRIBUTE, Kernel
 from jq.kernels.tensor import TensorType
 
 
@@ -139,3 +141,26 @@ Operands = Sequence[Operand]
 def emit(kernel: Kernel, operands: Operands) -> list[ir.Value]:
     """Emits a kernel's dispatches at the current insertion point; its results."""
     raise InternalError(f"kernels of the family {kernel.family!r} have no body")
+
+
+def link(module: ir.Module) -> None:
+    """Fills `func.func private @k(...) attributes {jq.kernel = "..."}` declarations in place, in
+    IREE's own context. Raises `InternalError` when a declaration's type is not the kernel's."""
+    import_all("jq.kernels")  # a body registers itself by being there
+    with module.context, module.operation.location:
+        for op in list(module.body.operations):
+            if isinstance(op.opview, func.FuncOp) and ATTRIBUTE in op.attributes:
+                _define(op.opview)
+
+
+def _define(declaration: func.FuncOp) -> None:
+    kernel = Kernel.from_json(ir.StringAttr(declaration.attributes[ATTRIBUTE]).value)
+    operands, results = ([mlir_type(t) for t in ts] for ts in (kernel.operands, kernel.results))
+    if declaration.type != (expected := ir.FunctionType.get(operands, results)):
+        what = f"kernel is {expected} but declared {declaration.type}"
+        raise InternalError(what, op=declaration.name.value)
+    entry = declaration.add_entry_block()
+    with ir.InsertionPoint(entry):
+        given = list(zip(entry.arguments, kernel.operands, strict=True))
+        func.ReturnOp(emit(kernel, given))
+    del declaration.attributes[ATTRIBUTE]
