@@ -25,6 +25,8 @@ from jq.target import Rule, Settings, Target
 
 NO_DATA = "it needs calibration data"
 P = TypeVar("P")
+Arrays = Mapping[str, np.ndarray]
+Make = Callable[[], Arrays]
 Report = Callable[[float | None], None]  # told the share that is done; None: not known
 
 
@@ -67,36 +69,38 @@ class PassContext:
     recover: bool = True
     report: Report = unheard
 
-    def found(
-        self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]
-    ) -> Mapping[str, np.ndarray]:
+    def found(self, program: Program, what: str, make: Make) -> Arrays:
         """The result of `make`, or of an earlier run; either way the same gains are known
         afterwards, so that later passes give the same bits.
 
         Args:
             program: as it is before `make` runs.
             what: the pass with all its settings."""
-        gains, results = self.gains, self.results
-        gains.forget_gradient()
-        if results is None:
-            made = make()
-        else:
-            before = set(gains.known)
-            entry = results.of(
-                [program_digest(program), what, gains.digest()],
-                lambda: {
-                    f"{kind} {key}": array
-                    for kind, arrays in (("made", make()), ("gain", gains.packed(before)))
-                    for key, array in arrays.items()
-                },
-            )
-            made, new = (
-                {k.partition(" ")[2]: a for k, a in entry.items() if k.startswith(f"{kind} ")}
-                for kind in ("made", "gain")
-            )
-            gains.unpack(new)
-        gains.forget_gradient()
+        self.gains.forget_gradient()
+        made = make() if self.results is None else self._kept(self.results, program, what, make)
+        self.gains.forget_gradient()
         return made
+
+    def _kept(self, results: Cache, program: Program, what: str, make: Make) -> Arrays:
+        """What `make` gives and the gains that it finds are one entry: neither is ever alone."""
+        known = set(self.gains.known)
+
+        def both() -> Arrays:
+            made = make()
+            return _under("made", made) | _under("gain", self.gains.packed(known))
+
+        entry = results.of([program_digest(program), what, self.gains.digest()], both)
+        self.gains.unpack(_of("gain", entry))
+        return _of("made", entry)
+
+
+def _under(kind: str, arrays: Arrays) -> dict[str, np.ndarray]:
+    return {f"{kind} {key}": array for key, array in arrays.items()}
+
+
+def _of(kind: str, entry: Arrays) -> Arrays:
+    head = f"{kind} "
+    return {k.removeprefix(head): array for k, array in entry.items() if k.startswith(head)}
 
 
 def _as_dataclass(kind: type[P]) -> type[P]:
