@@ -134,9 +134,10 @@ class Gptq(Recovery):
 
     def _moments(self, task: Task, names: Iterable[str]) -> dict[str, Moments]:
         """Moments, by weight, of what it is multiplied by."""
-        how: dict[str, Any] = {"shared": self.shared, "samples": self.batches_of(task)}
-        wanted = {n: task.uses[n] for n in names}
-        return inputs.moments_of_weights(task.program, task.cx, wanted, self.power, **how)
+        wanted, samples = {n: task.uses[n] for n in names}, self.batches_of(task)
+        return inputs.moments_of_weights(
+            task.program, task.cx, wanted, self.power, shared=self.shared, samples=samples
+        )
 
     def _solve_all(self, task: Task) -> dict[str, np.ndarray]:
         """The stored parts of every weight, under `name:part`."""
@@ -192,7 +193,7 @@ class Gptq(Recovery):
 
         if known is None:
             return solved()
-        how = f"{self.damping} {self.passes} {self.rounds} {name} {matrix} {enc}"
+        how = f"{self._solver(enc)} {name} {matrix} {enc}"
         given = {"weight": weight, "gram": gram} | ({} if outputs is None else {"outputs": outputs})
         return known.solved(how, given, solved)
 
@@ -210,12 +211,14 @@ class Gptq(Recovery):
         own = enc.with_shape((len(weight), count), enc.block)
         grams = gram.reshape(groups, len(weight), len(weight))
         columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
-        how: dict[str, Any] = {"grid": grid, "damping": self.damping}
-        how |= {"passes": self.passes, "outputs": outputs}
-        how["rounds"] = self.rounds if bits_of(enc) < 8 else 1
-        pairs = zip(columns, grams, strict=True)
         with one_thread() as threads:
-            return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
+            how = self._solver(enc) | {"grid": grid, "outputs": outputs, "threads": threads}
+            return joined([solve(w, h, own, **how) for w, h in zip(columns, grams, strict=True)])
+
+    def _solver(self, enc: Encoding) -> dict[str, Any]:
+        """The options of `solve` for weights with this encoding."""
+        rounds = self.rounds if bits_of(enc) < 8 else 1
+        return {"damping": self.damping, "passes": self.passes, "rounds": rounds}
 
 
 def narrow(solved: Iterable[tuple[Any, Encoding]]) -> bool:
