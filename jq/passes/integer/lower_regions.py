@@ -65,14 +65,14 @@ def _quantized(program: Program, target: Target) -> bool:
             with at(op):
                 codes = _lower(program, marker, op.operands[0], out, target)
         except FormatError as error:
-            raise _too_far(program, marker, out, error) from error
+            raise _too_far(marker, out, error) from error
         if codes is not None:
             replace(op, [codes])
             changed = True
     return changed
 
 
-def _too_far(program: Program, marker: Marker, out: Output, error: FormatError) -> UserError:
+def _too_far(marker: Marker, out: Output, error: FormatError) -> UserError:
     """The error for values whose steps are too far from those of their result for one rescale."""
     owner = maker(marker.op.operands[0])
     named = string_attr(owner, NAME) if owner is not None else None

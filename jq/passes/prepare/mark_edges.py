@@ -72,7 +72,7 @@ class _Marking:
             if op.operation in self.claimed or op.operation.name == "stablehlo.return":
                 continue
             if op.operation.name == "func.return":
-                self.need_all(op, wide=True)
+                self.need_all(op)
             elif any(v in self.state for v in reads(op)):
                 self.visit(op)
             elif isinstance(rule_of(op), Contraction) and len(op.results) == 1:
@@ -84,7 +84,7 @@ class _Marking:
         if not known and len(op.results) == 1 and is_float(op.results[0]):
             known = not declined_by_shape(op) and self.numbers(op)
         if not known:
-            self.need_all(op, wide=True)
+            self.need_all(op)
             floats = any(self.state.get(v) == "float" for v in op.operands)
             self.state |= {v: "float" for v in op.results if floats or is_float(v)}
 
@@ -221,7 +221,7 @@ class _Marking:
         if any(is_constant(self.program, v) for v in op.operands):
             return False
         if not is_masked(self.program, op):  # else softmax takes its terms
-            self.need_all(op, prefix=True, wide=True)
+            self.need_all(op, prefix=True)
         return self.become(op, "closed" if divides else "open")
 
     def reduced(self, op: Op) -> bool:
@@ -232,11 +232,11 @@ class _Marking:
 
     # Edges
 
-    def need_all(self, op: Op, *, prefix: bool = False, wide: bool = False) -> None:
+    def need_all(self, op: Op, *, prefix: bool = False) -> None:
         for i, v in enumerate(op.operands):
             wanted = v in self.state or prefix
             if wanted and is_float(v) and self.state.get(v) != "float":
-                self.edges.need(op, i, wide=wide)
+                self.edges.need(op, i, wide=True)
 
     def need_source(self, cut: Cut, *, wide: bool = False) -> None:
         """The ops of a recognised function read an edge in the place of its source."""

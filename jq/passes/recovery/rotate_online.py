@@ -45,7 +45,7 @@ class RotateOnline(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         encodings = planned_weights(program, cx)
-        inputs = [i for i in find_inputs(program) if _rotatable(program, i, encodings)]
+        inputs = [i for i in find_inputs(program) if _rotatable(i, encodings)]
         wanted = [use.wanted for i in inputs for use in i.uses(program)]
         seen = collect(program, cx.data or (), wanted, power=self.power, full=False, rows=ROWS)
         changed = False
@@ -101,7 +101,7 @@ def turned(array: np.ndarray, axis: int, most: int = 0) -> np.ndarray:
     return Rotation(axis, width // block, block).apply(array, matrix(width, most))
 
 
-def _rotatable(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> bool:
+def _rotatable(i: Input, encodings: Mapping[str, Encoding]) -> bool:
     known = i.channels.keys() <= encodings.keys()
     # A depthwise or grouped convolution does not sum over all channels.
     rules = [(contraction(op.operation.name), op, operand) for op, operand in i.readers]
