@@ -196,10 +196,11 @@ def _measure(program: Program, op: Op, w: Wanted, quantized: ir.Value) -> list[i
 
 
 def user_with_bias(program: Program, op: Op) -> tuple[Any, int, np.ndarray] | None:
-    """The `add` or `subtract` of a constant that alone reads a result (a batch normalization is a
-    `subtract`): it, the number of the constant operand, and its value, compact."""
+    """The `add` of a constant that alone reads a result: it, the number of the constant operand,
+    and its value with 1 along axes that it repeats itself along."""
     result = op.results[0]
-    if (user := only_user(result, "stablehlo.add", "stablehlo.subtract")) is None:
+    user = only_user(result)
+    if user is None or user.operation.name != "stablehlo.add":
         return None
     number = 1 if user.operands[0] == result else 0
     old = constant_of(program, user.operands[number])
@@ -211,9 +212,8 @@ def _add(program: Program, op: Op, vector: np.ndarray) -> None:
     result, found = op.results[0], user_with_bias(program, op)
     if found is not None:
         user, number, old = found
-        moved = old + vector if user.name == "stablehlo.add" else old - vector
         with at(user):
-            user.operands[number] = _constant(program, op, moved)
+            user.operands[number] = _constant(program, op, old + vector)
         return
     with at(op, after=True):
         total = OPS.add(result, _constant(program, op, vector))

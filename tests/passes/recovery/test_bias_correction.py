@@ -229,19 +229,6 @@ def test_it_is_in_the_pipelines_by_name():
         assert own.chosen(loaded.settings)
 
 
-def test_a_bias_may_be_subtracted():
-    """As the mean of a batch normalization is, and as in `c - y`: on either side."""
-    rows = (RNG.standard_normal((64, 16)) + 1).astype(np.float32)
-    params, data = {"w": normal(16, 8), "b": normal(8)}, [[rows]] * 2
-    for f in (lambda p, x: x @ p["w"] - p["b"], lambda p, x: p["b"] - x @ p["w"]):
-        model = Model(f, params, (rows,))
-        program, cx = context(model, "int8-weight-only", data, INT2 | {"recovery": True})
-        runs = outputs(program, data), outputs(placed(program, cx), data)
-        assert BiasCorrection(power=0).run(program, cx)
-        mean, plain, ours = (y[0].mean(0) for y in (*runs, outputs(placed(program, cx), data)))
-        assert np.abs(ours - mean).max() < 1e-5 < 1e-2 < np.abs(plain - mean).max()
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_by_default_no_add_is_made(bias):
     """A call costs what it did; named, the same mean is worth an `add`."""
