@@ -105,7 +105,7 @@ MOVES = (
     *("compare", "select", "dynamic_slice", "dynamic_update_slice", "scatter"),
 )
 CONDITIONS = ("and", "or", "not")  # of truth values
-NUMBERS = ("add", "subtract", "multiply", "remainder")  # of indices: sums of codes are markers
+NUMBERS = ("add", "subtract", "multiply", "divide", "remainder", "sign")  # of indices of int32
 
 
 def network(program: Program) -> Network:

@@ -378,7 +378,8 @@ def placed(p: Any, x: Any, at: Any) -> Any:
     rows = jax.vmap(lambda row, i: lax.dynamic_slice_in_dim(row, i, 3))(y[:4], at)
     along = jnp.take_along_axis(cube, at.reshape(2, 1, 2), 2, mode="clip")
     each = jax.vmap(lambda row, new, i: lax.dynamic_update_slice(row, new, (i,)))
-    rows = each(y[:4], rows, at % 3) + jnp.roll(y, at[0] * at[1], 0)[:4]
+    rows = each(y[:4], rows, at % 3) + jnp.roll(y, (at[0] * at[1] - 9) // 4, 0)[:4]
+    rows += y[(best := jnp.argmax(y)) // 8, best % 8]
     part = lax.dynamic_slice(cube, (at[3], at[2], 0), (1, 2, 5))
     known = cube[np.array([0, 1, 1]), :, np.array([1, 7, 3])]
     return new @ p["w"], wide, rows, along, part, known, y[at, at[::-1]], cube[at, 1:, at]
@@ -453,6 +454,6 @@ def test_a_factor_of_nothing_takes_any_sum() -> None:
 def test_a_remainder_by_what_is_computed_is_refused(tmp_path: Path) -> None:
     at = np.array([2, 1], np.int32)
     model = jq.Model(lambda p, x, i: (x @ p, i % i[0]), normal(8, 8), (normal(6, 8), at))
-    with pytest.raises(jq.UserError, match="a remainder by a number that is computed") as error:
+    with pytest.raises(jq.UserError, match="a division by a number that is computed") as error:
         jq.export(model, tmp_path / "m.tosa", calibration=[(normal(6, 8), at)])
     assert "constant" in str(error.value.hint)

@@ -57,12 +57,11 @@ def dispatch(
         for tile, output, target in zip(tiles, outputs, targets, strict=True):
             _store_tile(tile.value, target, output, output.offsets(builder, ids))
         func.ReturnOp([])
-    entry = ir.SymbolRefAttr.get([symbol, symbol])
     results = [mlir_type(o.whole) for o in outputs]
     values = [value for value, _ in inputs]
     numbers = [ir.IntegerAttr.get(ir.IndexType.get(), -1 if i is None else i) for i in given]
     tied = ir.ArrayAttr.get(numbers) if any(i is not None for i in given) else None
-    entries = ir.ArrayAttr.get([entry])
+    entries = ir.ArrayAttr.get([ir.SymbolRefAttr.get([symbol, symbol])])
     return list(flow.DispatchOp(results, [], entries, values, [], [], tied_operands=tied).results)
 
 
@@ -129,7 +128,6 @@ def _store_tile(value: ir.Value, target: ir.Value, output: Output, offsets: Indi
 
 
 # Bodies of descriptions: functions registered for their types.
-#
 # @emit.register
 # def emit_normalize(kernel: Normalize, operands: Operands) -> list[ir.Value]:
 #     ...  # dispatches at the current insertion point
@@ -161,6 +159,5 @@ def _define(declaration: func.FuncOp) -> None:
         raise InternalError(what, op=declaration.name.value)
     entry = declaration.add_entry_block()
     with ir.InsertionPoint(entry):
-        given = list(zip(entry.arguments, kernel.operands, strict=True))
-        func.ReturnOp(emit(kernel, given))
+        func.ReturnOp(emit(kernel, list(zip(entry.arguments, kernel.operands, strict=True))))
     del declaration.attributes[ATTRIBUTE]

@@ -82,8 +82,7 @@ class _Builder(Lookups):
         made = self.fresh(node.output, (shared, math.prod(m), math.prod(n)))
         axes = list(range(len(node.output.shape) - len(n), len(node.output.shape)))
         numbers = {key: along(v, node, axes, n) for key, v in node.numbers.items()}
-        self.put("matmul", [a, b], made, {}, numbers)
-        self.named(made)
+        self.named(self.put("matmul", [a, b], made, {}, numbers))
 
     def _dense(self, node: Node, side: int, free: list[list[int]], summed: Any) -> None:
         """A product with a weight is a 1x1 convolution over rows: it has a bias, and devices
@@ -190,8 +189,7 @@ class _Builder(Lookups):
             kept, times = ([math.prod(p[i] for p in part) for part in parts] for i in (0, 1))
         x = self.reshaped(x, kept)
         made = self.fresh(node.output, [k * t for k, t in zip(kept, times, strict=True)])
-        self.put("tile", [x], made, {"repeats": times})
-        self.named(made)
+        self.named(self.put("tile", [x], made, {"repeats": times}))
 
 
 def _check_start(node: Node) -> None:

@@ -61,14 +61,21 @@ class Lookups(Windows):
         x = self.put("maximum", [x, low], self.fresh(node.output, x.shape))
         self.put("minimum", [x, high], node.output)
 
-    def _integer_remainder(self, node: Node) -> None:
-        """The rest of a division without its fraction, by numbers for which all divide alike."""
+    def _integer_divide(self, node: Node) -> None:
+        """A quotient without its fraction, or its remainder, by what all forms divide alike by."""
         x, by = node.inputs
         if by.data is None or np.isin(by.values, (0, -1)).any():
-            what = "a remainder by a number that is computed, or by 0 or -1, has no form here"
+            what = "a division by a number that is computed, or by 0 or -1, has no form here"
             raise UserError(what, op=node.name, hint="divide by another constant")
-        whole = self._of("integer_multiply", self._of("integer_divide", x, by), by)
-        self.named(self._of("integer_subtract", x, whole))
+        found = self._of("integer_divide", x, by)
+        if node.kind == "integer_remainder":
+            found = self._of("integer_subtract", x, self._of("integer_multiply", found, by))
+        self.named(found)
+
+    _integer_remainder = _integer_divide
+
+    def _integer_sign(self, node: Node) -> None:
+        self.named(self._of("minimum", self._of("maximum", node.inputs[0], -1), 1))
 
     # Lookups
 
