@@ -82,7 +82,7 @@ class PassContext:
         return made
 
     def _kept(self, results: Cache, program: Program, what: str, make: Make) -> Arrays:
-        """What `make` gives and the gains that it finds are one entry: neither is ever alone."""
+        """The result of `make`, kept in one entry with the gains that it finds."""
         known = set(self.gains.known)
 
         def both() -> Arrays:
