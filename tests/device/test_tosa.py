@@ -457,3 +457,18 @@ def test_a_remainder_by_what_is_computed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(jq.UserError, match="a division by a number that is computed") as error:
         jq.export(model, tmp_path / "m.tosa", calibration=[(normal(6, 8), at)])
     assert "constant" in str(error.value.hint)
+
+
+def test_a_rescale_that_alone_reads_codes_skips_no_rounding(tmp_path: Path) -> None:
+    """ONNX Runtime merges the pair of a rescale with the one in front of it."""
+
+    def looked_up(p: Any, x: Any, at: Any) -> Any:
+        return jnp.concatenate([(x @ p)[at % 6], x[:, :8]], 1)
+
+    rng, at = np.random.default_rng(0), np.arange(8, dtype=np.int32)
+    given = [(rng.standard_normal((8, 16)).astype(np.float32), at + i) for i in range(6)]
+    weight = rng.standard_normal((16, 8)).astype(np.float32)
+    model, settings = jq.Model(looked_up, weight, given[0]), {"recovery": False}
+    path = tmp_path / "m.onnx"
+    found = jq.export(model, path, calibration=given, settings=settings, verify=True)
+    assert found["operators"]["rescale"] == 1 and found["same"] == found["outputs"] > 0

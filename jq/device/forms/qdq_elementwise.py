@@ -66,7 +66,7 @@ class Elementwise(Writer):
         codes = self._ended(step, centered << int(step.numbers["bits"].reshape(())))
         if codes.size > MOST:
             raise UserError("factors by channel of 16 bits have no Q/DQ form", op=step.name)
-        # ONNX Runtime makes one pair of two in a row, whose codes are others.
+        # ONNX Runtime merges two pairs in a row, and leaves out a rounding.
         one = len(codes) == 1 and self.readers[x.name] > 1
         scale = fr.function_scale(centered, float(scale_of(x)), codes[0], out) if one else None
         if scale is None:
