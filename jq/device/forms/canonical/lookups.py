@@ -62,7 +62,7 @@ class Lookups(Windows):
         self.put("minimum", [x, high], node.output)
 
     def _integer_divide(self, node: Node) -> None:
-        """The quotient, cut off toward 0, or the remainder; by constants that all forms agree on."""
+        """The quotient, cut off toward 0, or the remainder; by constants all forms agree on."""
         x, by = node.inputs
         if by.data is None or np.isin(by.values, (0, -1)).any():
             what = "a division by a number that is computed, or by 0 or -1, has no form here"
