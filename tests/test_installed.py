@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import requires, version
+import itertools
+import subprocess
+import sys
+from importlib.metadata import packages_distributions, requires, version
 
 import pytest
 from packaging.requirements import Requirement
@@ -15,16 +18,23 @@ def asked(package: str) -> list[Requirement]:
     return [each for each in found if not each.marker or each.marker.evaluate({"extra": ""})]
 
 
-@pytest.mark.parametrize("package", ["jaxq", "flax"])
-def test_all_that_is_needed_is_here_in_the_right_version(package: str) -> None:
-    left, seen = [package], set[str]()
+def all_asked(package: str) -> dict[str, list[Requirement]]:
+    """Requirements of a package and of what they require in turn, by name."""
+    left, found = [package], dict[str, list[Requirement]]()
     while left:
         for each in asked(left.pop()):
-            assert version(each.name) in each.specifier, f"{each} is asked for"
-            if (name := canonicalize_name(each.name)) not in seen:
-                seen.add(name)
+            if (name := canonicalize_name(each.name)) not in found:
                 left.append(name)
-    assert "jaxlib" in seen
+            found.setdefault(name, []).append(each)
+    return found
+
+
+@pytest.mark.parametrize("package", ["jaxq", "flax"])
+def test_all_that_is_needed_is_here_in_the_right_version(package: str) -> None:
+    found = all_asked(package)
+    for each in itertools.chain(*found.values()):
+        assert version(each.name) in each.specifier, f"{each} is asked for"
+    assert "jaxlib" in found
 
 
 def test_the_newest_jax_that_flax_asks_for_is_allowed() -> None:
@@ -32,3 +42,32 @@ def test_the_newest_jax_that_flax_asks_for_is_allowed() -> None:
     (ours,) = (each.specifier for each in asked("jaxq") if each.name == "jax")
     (theirs,) = (each.specifier for each in asked("flax") if each.name == "jax")
     assert version("jax") in ours & theirs
+
+
+ONLY_NEEDED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from jq.cli.app import main
+sys.exit(main(["quickstart"]))
+"""
+
+
+def test_the_package_runs_with_what_it_asks_for_alone() -> None:
+    """Packages that only extras and tests ask for cannot be imported."""
+    needed = {"jaxq", *all_asked("jaxq")}
+    absent = {
+        module
+        for module, owners in packages_distributions().items()
+        if needed.isdisjoint(map(canonicalize_name, owners))
+    }
+    assert {"onnx", "sklearn"} <= absent
+    code = f"absent = {absent!r}\n{ONLY_NEEDED}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0 and "It works here" in result.stdout, result.stderr
