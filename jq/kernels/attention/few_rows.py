@@ -170,7 +170,7 @@ def _scores(kernel: Attention, operands: Operands) -> ir.Value:
 
     def first_key(b: Builder, ids: Indices) -> Index:
         part = _spread(b, ids[0], parts)
-        return b.at_most(b.scaled(part, count), kernel.keys - count)
+        return b.part(part, count, kernel.keys)
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         rows, begin = FewRows(kernel, b, ids[2], ids[1]), first_key(b, ids)
@@ -201,7 +201,7 @@ def _values(kernel: Attention, operands: Operands) -> ir.Value:
     width = min(kernel.dim, VECTORS * lanes)
 
     def column(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[0], width), kernel.dim - width)
+        return b.part(ids[0], width, kernel.dim)
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         rows, (scores, v, *more) = FewRows(kernel, b, ids[2], ids[1]), tensors

@@ -203,7 +203,7 @@ def over_rows(kernel: Heads, operands: Operands, result: TensorType, body: Body)
     """The dispatch that attends: `body(b, tensors, tile, place)` for each workgroup."""
 
     def row(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[0], kernel.block), kernel.queries - kernel.block)
+        return b.part(ids[0], kernel.block, kernel.queries)
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
         return [ids[2], row(b, ids), b.scaled(ids[1], kernel.dim)]

@@ -7,10 +7,10 @@ from iree.compiler import ir
 
 from jq.kernels.convolution.description import Convolution
 from jq.kernels.convolution.windowed import PairConvolution, WindowPanels
-from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values
-from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
+from jq.kernels.emit import Builder, Index, Indices, Tile, Values
+from jq.kernels.emit.dispatches import Operands, emit
 from jq.kernels.gemm import amx, pair_body
-from jq.kernels.gemm.body import rounded
+from jq.kernels.gemm.body import over_blocks, rounded
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.machine.tile_cut import ROWS
@@ -77,22 +77,12 @@ def emit_convolution(conv: Convolution, operands: Operands) -> list[ir.Value]:
     if conv.on_tiles:
         return _on_tiles(conv, operands)
     operands = [rounded(conv, operands[0]), *operands[1:]]
-    cut, width = conv.tiling, conv.panel
 
-    def offsets(b: Builder, ids: Indices) -> list[Index]:
-        row = b.at_most(b.scaled(ids[0], cut.block), conv.pixels - cut.block)
-        column = b.at_most(b.scaled(ids[1], width), conv.span - width)
-        return [row, b.offset(b.scaled(ids[2], conv.span), column)]
+    def body(b: Builder, tensors: Values, tile: Tile, place: PanelPart, wanted: Index) -> None:
+        windows = Windows.of(conv, place.group)
+        PipelinedPanel(windows, b, tensors, tile, place).emit(conv.tiling.block, wanted)
 
-    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        row, column = offsets(b, ids)
-        panel = b.offset(b.scaled(ids[2], cut.panels), ids[1])
-        place = PanelPart(conv.pixels, row, column, panel)
-        windows = Windows.of(conv, ids[2])
-        PipelinedPanel(windows, b, tensors, tiles[0], place).emit(cut.block, cut.block)
-
-    output = Output(conv.results[0], (cut.block, width), offsets)
-    return dispatch(operands, [output], [cut.blocks, cut.panels, conv.groups], body)
+    return over_blocks(conv, operands, conv.tiling.panels, conv.groups, body)
 
 
 @emit.register

@@ -81,7 +81,7 @@ class ChannelRows:
     def _channels(self, local: Index, inputs: Sequence[InputRows], vector: Index) -> None:
         """All pixels of `together` output rows for one vector of channels."""
         b, kernel, lanes = self.b, self.kernel, self.isa.lanes
-        channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
+        channel = b.part(vector, lanes, kernel.channels)
         columns = Columns(lanes, 1, channel, kernel.channels)
         epilogue = Epilogue(b, kernel.epilogue, self.steps, columns)
         sums = first_sums(epilogue, self.starts)
@@ -196,7 +196,7 @@ def emit_depthwise(kernel: Depthwise, operands: Operands) -> list[ir.Value]:
     (high, wide), operands = kernel.output, [rounded(kernel, operands[0]), *operands[1:]]
 
     def row(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[0], kernel.block), high - kernel.block)
+        return b.part(ids[0], kernel.block, high)
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
         first = b.offset(b.scaled(ids[1], high), row(b, ids))

@@ -53,6 +53,10 @@ class Positions(Arithmetic):
             return value
         return Position(arith.minui(value.value, self.index(bound)), bound)
 
+    def part(self, number: Index, size: int, whole: int) -> Index:
+        """The first of the `size` elements of a part; the last part ends where the whole does."""
+        return self.at_most(self.scaled(number, size), max(0, whole - size))
+
     def smaller(self, a: Index, b: Index) -> Index:
         return Position(arith.minui(self.index(a), self.index(b)), min(high(a), high(b)))
 

@@ -81,8 +81,8 @@ def pack_tiles(
 
 
 def _row_start(b: Builder, cut: TiledCut, block: Index, tile: Index) -> Index:
-    start = b.at_most(b.scaled(block, cut.block), cut.m - cut.block)
-    return b.offset(start, b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS)))
+    start = b.part(block, cut.block, cut.m)
+    return b.offset(start, b.part(tile, ROWS, cut.block))
 
 
 Sample = Callable[[Builder, Index], Index]  # what operands by row are indexed with
@@ -96,8 +96,8 @@ def multiply(
     depth = len(lead)
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
-        row = b.at_most(b.scaled(ids[1], cut.block), cut.m - cut.block)
-        column = b.at_most(b.scaled(ids[0], cut.range), cut.n - cut.range)
+        row = b.part(ids[1], cut.block, cut.m)
+        column = b.part(ids[0], cut.range, cut.n)
         return [*ids[2 : 2 + depth], row, column]
 
     def body(b: Builder, ids: Indices, tensors: Values, out: Tiles) -> None:
@@ -132,7 +132,7 @@ class _Workgroup:
 
     def _panel(self, panel: Index, column: Index) -> None:
         b, cut, gemm = self.b, self.cut, self.gemm
-        local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
+        local = b.part(panel, cut.width, cut.range)
         to = Columns(ROWS, cut.vectors, b.offset(column, local), gemm.span)
         epilogue = Epilogue(b, gemm.epilogue, self.steps, to, self.prefix)
         start = Start(gemm, epilogue, first_sums(epilogue, self.starts), self.starts[1:])
@@ -169,7 +169,7 @@ class _Workgroup:
     def _finish(self, tile: Index, i: int, epilogue: Epilogue, start: Start, column: Index) -> None:
         b, cut, lead = self.b, self.cut, [0] * len(self.prefix)
         first = _row_start(b, cut, self.block_id, tile)
-        inside = b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS))
+        inside = b.part(tile, ROWS, cut.block)
         with b.loop(0, min(ROWS, cut.block), writes=[self.out]) as loop:
             row, local = b.offset(first, loop.index), b.offset(inside, loop.index)
             by_row = self.sample(b, row)

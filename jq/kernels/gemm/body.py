@@ -49,22 +49,41 @@ class MatrixRows(Source):
 
 # The operands with a panel's weights in memory, from a column on, in place of their parts.
 Decode = Callable[[Builder, Values, Index], Values]
-Panels = Callable[[Values, Index], None]
+Body = Callable[[Builder, Values, Tile, PanelPart, Index], None]
 
 
-def emit_block(
-    gemm: PanelProduct, b: Builder, tensors: Values, tile: Tile, row: Index, panels: Panels
-) -> None:
-    """A workgroup's block of rows from `row`: `panels(tensors, wanted)` computes as many as are
-    wanted; zeros follow them where sequences are filled."""
-    block, sequences = gemm.tiling.block, gemm.sequences
-    wanted: Index = block
-    if sequences:
-        *tensors, counts = tensors
-        wanted = wanted_rows(b, sequences, counts, row, block)
-    panels(tensors, wanted)
-    if sequences and sequences.fill:
-        fill(b, tile, gemm.results[0], wanted, block)
+def over_blocks(
+    gemm: PanelProduct, operands: Operands, ranges: int, groups: int, body: Body
+) -> list[ir.Value]:
+    """The dispatch of a product: a workgroup for each block of rows of each of `ranges` of panels
+    of each group of columns (or product of a batch). `body(b, tensors, tile, place, wanted)`
+    computes the rows that are wanted; zeros follow them where sequences are filled."""
+    cut, sequences, lead = gemm.tiling, gemm.sequences, [1] * len(gemm.lead)
+    blocks = Blocks.of(gemm.shape[0], cut.block, sequences)
+    panels, size = math.ceil(cut.panels / ranges), cut.vectors * gemm.target.lanes
+    width = min(gemm.span, panels * size)
+
+    def place(b: Builder, ids: Indices) -> PanelPart:
+        prefix, group = (ids[2:], 0) if lead else ((), ids[2])
+        row, panel = blocks.first(b, ids[0]), b.part(ids[1], panels, cut.panels)
+        column = b.at_most(b.scaled(panel, size), gemm.span - width)
+        column = b.offset(b.scaled(group, gemm.span), column)
+        panel = b.offset(b.scaled(group, cut.panels), panel)
+        return PanelPart(gemm.shape[0], row, column, panel, prefix, group)
+
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
+        part = place(b, ids)
+        return [*part.prefix, part.row, part.column]
+
+    def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+        part = place(b, ids)
+        tensors, wanted = wanted_rows(b, sequences, tensors, part.row, cut.block)
+        body(b, tensors, tiles[0], part, wanted)
+        if sequences and sequences.fill:
+            fill(b, tiles[0], gemm.results[0], wanted, cut.block)
+
+    output = Output(gemm.results[0], (*lead, cut.block, width), offsets)
+    return dispatch(operands, [output], [blocks.count, ranges, groups], workgroup)
 
 
 def rounded(product: Product, operand: Operand) -> Operand:
@@ -98,27 +117,13 @@ def emit_gemm(gemm: Gemm, operands: Operands) -> list[ir.Value]:
 
 
 def multiply(gemm: Gemm, operands: Operands, decode: Decode | None = None) -> list[ir.Value]:
-    """A workgroup for each block of rows of each panel, whose weights it decodes, if it has to."""
-    cut, depth = gemm.tiling, len(gemm.lead)
-    width = min(gemm.n, cut.vectors * gemm.target.lanes)
-    blocks = Blocks.of(gemm.m, cut.block, gemm.sequences)
+    """The dispatch on vectors; a workgroup decodes the weights of its panel, if it has to."""
 
-    def offsets(b: Builder, ids: Indices) -> list[Index]:
-        row = blocks.first(b, ids[0])
-        column = b.at_most(b.scaled(ids[1], width), gemm.n - width)
-        return [*ids[2 : 2 + depth], row, column]
+    def body(b: Builder, tensors: Values, tile: Tile, place: PanelPart, wanted: Index) -> None:
+        source = MatrixRows.of(gemm, place.prefix)
+        if decode:
+            tensors, source = decode(b, tensors, place.column), replace(source, fetches=False)
+            place = replace(place, panel=0)
+        PipelinedPanel(source, b, tensors, tile, place).emit(gemm.tiling.block, wanted)
 
-    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        *prefix, row, column = offsets(b, ids)
-
-        def panel(tensors: Values, wanted: Index) -> None:
-            place = PanelPart(gemm.m, row, column, 0 if decode else ids[1], prefix)
-            source = MatrixRows.of(gemm, prefix)
-            if decode:
-                tensors, source = decode(b, tensors, column), replace(source, fetches=False)
-            PipelinedPanel(source, b, tensors, tiles[0], place).emit(cut.block, wanted)
-
-        emit_block(gemm, b, tensors, tiles[0], row, panel)
-
-    output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
-    return dispatch(operands, [output], [blocks.count, cut.panels, *gemm.lead], body)
+    return over_blocks(gemm, operands, gemm.tiling.panels, gemm.batch, body)

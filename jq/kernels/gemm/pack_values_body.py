@@ -157,8 +157,7 @@ def emit_pack_values(kernel: PackValues, operands: Operands) -> list[ir.Value]:
         with b.loop(0, ranges, writes=tiles) as outer, b.loop(0, panels, writes=tiles) as inner:
             panel = b.offset(b.scaled(outer.index, panels), inner.index)
             start = b.offset(
-                b.at_most(b.scaled(outer.index, wide), max(0, max(gemm.n, width) - wide)),
-                b.at_most(b.scaled(inner.index, width), max(0, wide - width)),
+                b.part(outer.index, wide, max(gemm.n, width)), b.part(inner.index, width, wide)
             )
             for vector in range(vectors):
                 first = vector * layout.lanes

@@ -1,18 +1,18 @@
 """The body of `PairProduct`: a workgroup is a block of rows by a range of a group's panels."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from iree.compiler import ir
 
-from jq.kernels.emit import Builder, Index, Indices, Tile, Tiles, Values, vec
-from jq.kernels.emit.dispatches import Operands, Output, dispatch, emit
-from jq.kernels.gemm.body import MatrixRows, emit_block
+from jq.kernels.emit import Builder, Index, Indices, Tile, Values, vec
+from jq.kernels.emit.dispatches import Operands, emit
+from jq.kernels.gemm.body import MatrixRows, over_blocks
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_product import COUNTS, PairGemm, PairProduct
 from jq.kernels.gemm.pair_weights import STAGE
 from jq.kernels.gemm.panel import Panel, Run
 from jq.kernels.gemm.source import PanelPart, Source
-from jq.kernels.schedule.rows import Blocks
 
 WORD = 4  # codes that a lane multiplies at a time
 
@@ -108,34 +108,16 @@ def multiply(
     kernel: PairProduct, operands: Operands, source: Callable[[Index], Source]
 ) -> list[ir.Value]:
     """The dispatch; `source(group)` says where the codes of a group's rows lie."""
-    cut, lanes, span = kernel.tiling, kernel.target.lanes, kernel.span
-    width = min(span, kernel.range * lanes)
-    blocks = Blocks.of(kernel.shape[0], cut.block, kernel.sequences)
+    lanes = kernel.target.lanes
 
-    def first_panel(b: Builder, ids: Indices) -> Index:
-        """The first panel of a workgroup, among those of its group."""
-        return b.at_most(b.scaled(ids[1], kernel.range), kernel.panels - kernel.range)
+    def body(b: Builder, tensors: Values, tile: Tile, place: PanelPart, wanted: Index) -> None:
+        with b.loop(0, kernel.range, writes=[tile]) as loop:
+            panel, to = b.offset(place.panel, loop.index), b.part(loop.index, lanes, tile.shape[-1])
+            part = replace(place, column=b.offset(place.column, to), panel=panel, to=to)
+            columns = PairPanel(kernel, source(place.group), b, tensors, tile, part)
+            columns.emit(kernel.tiling.block, wanted)
 
-    def offsets(b: Builder, ids: Indices) -> list[Index]:
-        column = b.scaled(first_panel(b, ids), lanes)
-        return [blocks.first(b, ids[0]), b.offset(b.scaled(ids[2], span), column)]
-
-    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        row, start = offsets(b, ids)
-
-        def panels(tensors: Values, wanted: Index) -> None:
-            with b.loop(0, kernel.range, writes=tiles) as loop:
-                panel = b.at_most(b.offset(first_panel(b, ids), loop.index), kernel.panels - 1)
-                panel = b.offset(b.scaled(ids[2], kernel.panels), panel)
-                to = b.at_most(b.scaled(loop.index, lanes), width - lanes)
-                place = PanelPart(kernel.shape[0], row, b.offset(start, to), panel, to=to)
-                columns = PairPanel(kernel, source(ids[2]), b, tensors, tiles[0], place)
-                columns.emit(cut.block, wanted)
-
-        emit_block(kernel, b, tensors, tiles[0], row, panels)
-
-    output = Output(kernel.results[0], (cut.block, width), offsets)
-    return dispatch(operands, [output], [blocks.count, kernel.ranges, kernel.groups], body)
+    return over_blocks(kernel, operands, kernel.ranges, kernel.groups, body)
 
 
 @emit.register

@@ -83,6 +83,7 @@ class PanelPart:
         rows: of the product, all of them.
         row, column, panel: first row, first column, number in the packed weights.
         prefix: of a batch.
+        group: of the columns, where each reads codes of its own.
         to: column of the tile where the first one is stored."""
 
     rows: int
@@ -90,6 +91,7 @@ class PanelPart:
     column: Index
     panel: Index
     prefix: Indices = ()
+    group: Index = 0
     to: Index = 0
 
 

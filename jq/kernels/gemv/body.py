@@ -49,10 +49,10 @@ def emit_gemv(gemv: Gemv, given: Operands) -> list[ir.Value]:
         operands = [*operands, *sum_rows(gemv, operands[:2])]
 
     def column(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[0], width), gemv.n - width)
+        return b.part(ids[0], width, gemv.n)
 
     def row(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[1], rows), gemv.m - rows)
+        return b.part(ids[1], rows, gemv.m)
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         wide, weight = gemv.streams * gemv.vectors, dict[str, Index]()

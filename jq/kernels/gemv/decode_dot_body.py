@@ -127,7 +127,7 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
     width = kernel.width
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
-        return [0, b.at_most(b.scaled(ids[0], width), kernel.n - width)]
+        return [0, b.part(ids[0], width, kernel.n)]
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         _Group(kernel, b, tensors, offsets(b, ids)[1]).few_rows(tiles[0])
@@ -172,7 +172,7 @@ def _decoded(kernel: DecodeDot, operands: Operands) -> Operand:
             first = _tile_column(b, cut, ids[0])
         else:
             panel, vector = b.divided(ids[0], vectors), b.modulo(ids[0], vectors)
-            start = b.at_most(b.scaled(panel, width), max(0, kernel.n - width))
+            start = b.part(panel, width, kernel.n)
             first = b.offset(start, b.scaled(vector, side))
 
         def put(at: Index, left: int, words: Values) -> None:
@@ -201,8 +201,8 @@ def _tile_column(b: Builder, cut: TiledCut, number: Index) -> Index:
     """The first column of a matrix tile."""
     panel, vector = b.divided(number, cut.vectors), b.modulo(number, cut.vectors)
     span, part = b.divided(panel, cut.panels), b.modulo(panel, cut.panels)
-    start = b.at_most(b.scaled(span, cut.range), cut.n - cut.range)
-    local = b.at_most(b.scaled(part, cut.width), cut.range - cut.width)
+    start = b.part(span, cut.range, cut.n)
+    local = b.part(part, cut.width, cut.range)
     return b.offset(b.offset(start, local), b.scaled(vector, TILE))
 
 

@@ -43,7 +43,7 @@ def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
     rows = min(SUMMED, gemv.m)
 
     def first(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[0], rows), gemv.m - rows)
+        return b.part(ids[0], rows, gemv.m)
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         codes, scale = tensors

@@ -44,7 +44,7 @@ def pack_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
         return [b.offset(b.scaled(ids[1], per_tile), ids[0]), 0, 0]
 
     def body(b: Builder, ids: Indices, tensors: Values, out: Tiles) -> None:
-        begin = b.at_most(b.scaled(ids[1], gemv.row_block), gemv.m - gemv.row_block)
+        begin = b.part(ids[1], gemv.row_block, gemv.m)
         first = b.offset(begin, tile_row(gemv, b, ids[0]))
         rows = _Rows(gemv, b, tensors, first)
         b.sweep(steps, ROWS, lambda at, count: rows.pack(at, count, out[0]), writes=[out[0]])
@@ -210,7 +210,7 @@ class TiledPanel(StackedPanel):
 
 def tile_row(gemv: Gemv, b: Builder, tile: Index) -> Index:
     """The first row of a tile of a workgroup's rows."""
-    return b.at_most(b.scaled(tile, ROWS), gemv.row_block - ROWS)
+    return b.part(tile, ROWS, gemv.row_block)
 
 
 def tiled(gemv: Gemv, b: Builder, tensors: Values, out: Tile, whole: Part, block: Index) -> None:

@@ -223,11 +223,8 @@ def emit_integer_attention(kernel: IntegerAttention, operands: Operands) -> list
     packed = zip(packing.pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
 
     def body(b: Builder, tensors: Values, tile: Tile, place: HeadPart) -> None:
-        wanted: Index = kernel.block
-        if kernel.sequences:
-            *tensors, counts = tensors
-            first = b.offset(b.scaled(place.batch, kernel.queries), place.row)
-            wanted = wanted_rows(b, kernel.sequences, counts, first, kernel.block)
+        first = b.offset(b.scaled(place.batch, kernel.queries), place.row)
+        tensors, wanted = wanted_rows(b, kernel.sequences, tensors, first, kernel.block)
         CodesHead(kernel, b, tensors, tile, place).emit(wanted)
 
     return over_rows(kernel, [q, *packed, zeros, *rest], kernel.results[0], body)

@@ -107,7 +107,7 @@ def emit_update_rows(kernel: UpdateRows, operands: Operands) -> list[ir.Value]:
     first: list[Index] = []
 
     def row(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[0], kernel.block), kernel.count - kernel.block)
+        return b.part(ids[0], kernel.block, kernel.count)
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         new, position = tensors

@@ -15,12 +15,16 @@ GOLDEN = 0.618
 
 
 def wanted_rows(
-    b: Builder, sequences: Sequences, counts: ir.Value, first: Index, rows: int
-) -> Index:
-    """Number of wanted rows among `rows` rows from `first` on, all of one sequence."""
+    b: Builder, sequences: Sequences | None, tensors: Values, first: Index, rows: int
+) -> tuple[Values, Index]:
+    """The operands without the counts of `sequences`, which are the last one; and the number of
+    wanted rows among `rows` rows from `first` on, all of one sequence."""
+    if sequences is None:
+        return tensors, rows
+    *others, counts = tensors
     length = sequences.length
     count = b.read_index(counts, [b.divided(first, length)], length)
-    return b.at_most(b.above(count, b.modulo(first, length)), rows)
+    return others, b.at_most(b.above(count, b.modulo(first, length)), rows)
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,7 @@ class Blocks:
         if self.scattered:
             number = b.modulo(b.scaled(number, self._stride), self.count)
         sequence = b.scaled(b.divided(number, self.parts), self.length)
-        part = b.scaled(b.modulo(number, self.parts), self.block)
-        return b.offset(sequence, b.at_most(part, self.length - self.block))
+        return b.offset(sequence, b.part(b.modulo(number, self.parts), self.block, self.length))
 
 
 UNROLL = 4  # vectors of a row side by side
@@ -100,10 +103,7 @@ def row_dispatch(
 
     def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         start = blocks.first(b, ids[0])
-        wanted: Index = block
-        if sequences is not None:
-            *tensors, counts = tensors
-            wanted = wanted_rows(b, sequences, counts, start, block)
+        tensors, wanted = wanted_rows(b, sequences, tensors, start, block)
         with b.loop(0, wanted, together, writes=tiles) as loop:
             base = b.at_most(loop.index, block - together)
             local = [b.offset(base, i) for i in range(together)]
