@@ -178,7 +178,8 @@ class TwoLevelScale(Scale):
         return self._times_tensor(ops, ops.convert(parts["scale"], F32), parts, enc)
 
     def _times_tensor(self, ops: ArrayOps, scale: Array, parts: Parts, enc: Encoding) -> Array:
-        return ops.mul(scale, ops.broadcast(parts["tensor_scale"], enc.grid, range(len(enc.grid))))
+        tensor = ops.broadcast(parts["tensor_scale"], enc.grid, range(len(enc.grid)))
+        return ops.mul(scale, tensor)
 
 
 FLOAT, POWER_OF_TWO, TWO_LEVEL = Scale(), PowerOfTwoScale(), TwoLevelScale()

@@ -69,7 +69,8 @@ def requantize(
         copy.erase()
         bias, multiplier, *rest = args[len(args) - len(extra) :]
         total = OPS.add(total, OPS.broadcast(bias, shape, [axis]))
-        return [rescale.codes(OPS, total, OPS.broadcast(multiplier, shape, [axis]), *rest)]
+        factor = OPS.broadcast(multiplier, shape, [axis])
+        return [rescale.codes(OPS, total, factor, *rest)]
 
     said = {k: v for k, v in vars(rescale).items() if k != "residual"} | {"axis": axis}
     said |= {} if rescale.residual is None else {"residual": vars(rescale.residual)}

@@ -110,7 +110,8 @@ class Target(Strict):
 
 def _nearest(wanted: str, offered: Collection[str], order: Sequence[str]) -> str | None:
     at = order.index(wanted)
-    return next((c for c in [*order[at + 1 :], *reversed(order[:at])] if c in offered), None)
+    candidates = [*order[at + 1 :], *reversed(order[:at])]
+    return next((c for c in candidates if c in offered), None)
 
 
 TOML_LIMIT, _DEPTH = 4 << 20, 32

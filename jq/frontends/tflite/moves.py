@@ -45,7 +45,8 @@ def space_to_batch_nd(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> s
     parts = [v for s, b, p in padded for v in ((s + p) // b, b)]
     value = g.add("Reshape", [value, g.constant([n, *parts, *sizes[k:]], "i8")])
     inside, rest = range(2, 2 * k + 1, 2), range(2 * k + 1, 2 * k + 1 + len(sizes) - k)
-    return shaped(g, g.add("Transpose", [value], perm=[*inside, 0, *range(1, 2 * k, 2), *rest]), y)
+    order = [*inside, 0, *range(1, 2 * k, 2), *rest]
+    return shaped(g, g.add("Transpose", [value], perm=order), y)
 
 
 def batch_to_space_nd(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

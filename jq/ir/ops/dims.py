@@ -125,7 +125,8 @@ def by_matrix(x: ir.Value, matrix: ir.Value) -> ir.Value:
     """x [..., K] times a matrix [K, N] of its type, at the current insertion point."""
     *rows, _ = shape_of(x)
     kind = tensor_type([*rows, shape_of(matrix)[1]], dtype_of(x))
-    return stablehlo.dot_general(kind, x, matrix, Dims((), ((len(rows), 0),)).attribute())
+    numbers = Dims((), ((len(rows), 0),)).attribute()
+    return stablehlo.dot_general(kind, x, matrix, numbers)
 
 
 DOT, CONVOLUTION = "stablehlo.dot_general", "stablehlo.convolution"

@@ -43,7 +43,8 @@ def train_classifier(
     total = epochs * per_epoch
 
     def loss(p: Params, x: jax.Array, y: jax.Array) -> jax.Array:
-        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(fn(p, x)), y[:, None], axis=1))
+        scores = jax.nn.log_softmax(fn(p, x))
+        return -jnp.mean(jnp.take_along_axis(scores, y[:, None], axis=1))
 
     @jax.jit  # one step, called in a Python loop: XLA's CPU convolutions crawl inside a `while`
     def step(state: Any, t: jax.Array, x: jax.Array, y: jax.Array) -> Any:

@@ -113,7 +113,8 @@ def _reduced(op: Op, leaf: Leaf, name: str, wide: bool) -> Sum:
     bound = np.array(float(terms * leaf.largest))
     x = centered(leaf, I64 if wide else np.int32)
     total = _of_tiles(op, x) or reduce_like(op, x, "stablehlo.add", 0)
-    return Sum(total, np.array(leaf.scale), bound, name, step_of("sum", name, [leaf.operand], op))
+    step = step_of("sum", name, [leaf.operand], op)
+    return Sum(total, np.array(leaf.scale), bound, name, step)
 
 
 def _of_tiles(op: Op, x: ir.Value) -> ir.Value | None:

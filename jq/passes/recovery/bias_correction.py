@@ -223,4 +223,5 @@ def _add(program: Program, op: Op, vector: np.ndarray) -> None:
 def _constant(program: Program, op: Op, array: np.ndarray) -> ir.Value:
     result = op.results[0]
     array = compact(np.asarray(array)).astype(dtype_of(result))
-    return OPS.spread(array, shape_of(result), partial(program.add_weight, f"{op_name(op)}:bias"))
+    made = partial(program.add_weight, f"{op_name(op)}:bias")
+    return OPS.spread(array, shape_of(result), made)

@@ -96,4 +96,5 @@ def product_ratio(a_scale: Any, b_scale: Any, y_scale: Any = None, alpha: float 
 
 def requantized(sums: Any, ratio: Any, zero: Any, name: str) -> Any:
     """The codes of `sums * ratio`, one factor: dividing by the result's scale rounds again."""
-    return quantize(sums * ratio, np.ones((), np.float32), zero, np.dtype(zero.dtype), name=name)
+    one = np.ones((), np.float32)
+    return quantize(sums * ratio, one, zero, np.dtype(zero.dtype), name=name)

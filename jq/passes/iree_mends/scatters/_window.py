@@ -15,7 +15,8 @@ from jq.passes.iree_mends.scatters import _scatter as scatters
 def write_window(op: Op, s: scatters.Scatter, operands: list[ir.Value]) -> list[ir.Value]:
     begins = {axis: OPS.reshape(v, ()) for axis, v in s.begins.items()}
     inside = s.inside and OPS.reshape(s.inside, ())
-    return _written(op, s, operands, [OPS.reshape(u, s.windows) for u in s.updates], begins, inside)
+    updates = [OPS.reshape(u, s.windows) for u in s.updates]
+    return _written(op, s, operands, updates, begins, inside)
 
 
 def _written(

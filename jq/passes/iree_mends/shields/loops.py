@@ -29,18 +29,16 @@ class ShieldCarries(Mend):
     Trap: traps/test_programs.py::test_a_carry_that_only_the_condition_reads"""
 
     def finds(self, op: Op) -> list[int]:
-        """Carries that are needed after a step, but not in it or not made of any other."""
+        """Needed carries that are made of none, or read behind the loop, but in no step of it."""
         if op.operation.name != "stablehlo.while":
             return []
         condition, body = (region.blocks[0] for region in op.regions)
         made_of = _made_of(body)
-        carries = range(len(made_of))
-        needed = {i for i in carries if is_read(op.results[i])}
-        asked = {i for i in carries if is_read(condition.arguments[i])}
-        read: set[int] = set()
-        while more := {j for i in needed | asked | read for j in made_of[i]} - read:
-            read |= more
-        return [i for i in sorted(needed | asked | read) if not made_of[i] or i in needed - read]
+        behind = {i for i, value in enumerate(op.results) if is_read(value)}
+        asked = {i for i, value in enumerate(condition.arguments) if is_read(value)}
+        inside = set(reached([j for i in behind | asked for j in made_of[i]], made_of.__getitem__))
+        needed = sorted(behind | asked | inside)
+        return [i for i in needed if not made_of[i] or i in behind - inside]
 
     def rewritten(self, op: Op) -> None:
         always = barrier(OPS.constant(np.array(True)))
@@ -99,15 +97,19 @@ class ShieldStarts(Shield):
         ops that wait for the loop."""
         if op.operation.name != "stablehlo.while":
             return []
-        made = ((v, maker(v)) for v in op.operands)
-        starts = [v for v, by in made if by is not None and by.operation.name not in MADE]
-        read = {v: {u.operation for u in users(v)} for v in starts}
-        others = {v: _beside(v) | {r for r in read[v] if (r.name not in _CONTROL)} for v in starts}
-        if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
-            return []
+        starts = [v for v in op.operands if _is_computed(v)]
+        readers = {v: {u.operation for u in users(v)} for v in starts}
+        fused = {v: _beside(v) | {r for r in readers[v] if r.name not in _CONTROL} for v in starts}
+        if all(readers[v] == {op.operation} and not fused[v] for v in starts):
+            return []  # most loops: nothing around them has to be followed
         waiting, needed = _behind(op), _before(op)
-        ends = {found for found in waiting if found.name != "func.return"}
-        return [v for v in starts if waiting & read[v] or (ends and others[v] - needed)]
+        computed = any(found.name != "func.return" for found in waiting)
+        return [v for v in starts if readers[v] & waiting or (computed and fused[v] - needed)]
+
+
+def _is_computed(value: ir.Value) -> bool:
+    op = maker(value)
+    return op is not None and op.operation.name not in MADE
 
 
 def _is_fused(value: ir.Value) -> bool:

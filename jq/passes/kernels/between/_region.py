@@ -84,7 +84,8 @@ class Region:
         if self.numbers:
             sources.append(Source("i64", 1, len(self.numbers)))
         lines = with_high_halves(self.lines)
-        return RowProgram(isa=isa, m=m, k=k, sources=tuple(sources), lines=lines), self.operands
+        kernel = RowProgram(isa=isa, m=m, k=k, sources=tuple(sources), lines=lines)
+        return kernel, self.operands
 
     def _read(self) -> list[tuple[Source, bool]]:
         """The sources, and whether each is a table."""

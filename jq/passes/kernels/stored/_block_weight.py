@@ -169,7 +169,8 @@ class BlockWeight:
             if isinstance(values, tuple):
                 number, factor = (np.asarray(v, np.float64) for v in values)
                 values = number * np.repeat(factor, self.outer, axis=0)[: len(number)]
-            return np.repeat(np.asarray(values, np.float64), self.block, axis=0)[: len(self.codes)]
+            by_code = np.repeat(np.asarray(values, np.float64), self.block, axis=0)
+            return by_code[: len(self.codes)]
 
         numbers = self.codes.astype(np.float64)
         if self.zero is not None:

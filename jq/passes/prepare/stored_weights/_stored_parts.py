@@ -135,7 +135,8 @@ def _computed(program: Program, name: str, operands: list[ir.Value]) -> Steps[Ar
             return replace(found, scale=by if scale is None else OPS.mul(scale, by), minimum=low)
         if name == "stablehlo.divide":
             low = None if low is None else OPS.div(low, by)
-            return replace(found, scale=OPS.div(1 if scale is None else scale, by), minimum=low)
+            scale = OPS.div(1 if scale is None else scale, by)
+            return replace(found, scale=scale, minimum=low)
         return _shifted(found, _negative(by) if name == "stablehlo.subtract" else by)
     return None
 

@@ -125,4 +125,5 @@ def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int, node
 
 @microsoft("QLinearWhere", codes=True, takes=CHOSEN)
 def qlinear_where(o: Given) -> Any:
-    return _quantized(o, jnp.where(plain(o.condition), real(o, "x"), real(o, "y")), o.x, "z")
+    chosen = jnp.where(plain(o.condition), real(o, "x"), real(o, "y"))
+    return _quantized(o, chosen, o.x, "z")
