@@ -142,6 +142,12 @@ class Program:
         self.run_passes("canonicalize")
         self.drop_unused_weights()
 
+    def tidied(self, changed: bool) -> bool:
+        """`changed`, after `drop_dead` where it is true."""
+        if changed:
+            self.drop_dead()
+        return changed
+
     def run_passes(self, *passes: str) -> None:
         """MLIR's own passes, as `jq.ir.run_passes` takes them."""
         self._settle()

@@ -38,13 +38,6 @@ class Windows(Source):
             flip=conv.unsigned != conv.target.dot.lhs_unsigned,
         )
 
-    @staticmethod
-    def of_pairs(conv: PairConvolution, group: Index) -> "Windows":
-        """The windows as pairs read them: their weights are packed otherwise."""
-        return Windows(
-            product=conv, group=group, runs=conv.runs, whole=0, tail=0, flip=False, fetches=False
-        )
-
     @property
     def length(self) -> int:
         return self.product.run
@@ -87,7 +80,8 @@ def emit_convolution(conv: Convolution, operands: Operands) -> list[ir.Value]:
 
 @emit.register
 def emit_pair_convolution(conv: PairConvolution, operands: Operands) -> list[ir.Value]:
-    return pair_body.multiply(conv, operands, lambda group: Windows.of_pairs(conv, group))
+    windows = partial(Windows, product=conv, runs=conv.runs, fetches=False)
+    return pair_body.multiply(conv, operands, lambda group: windows(group=group))
 
 
 def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:

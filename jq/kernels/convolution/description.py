@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from jq.kernels.convolution.windowed import PackedWindows, WindowPanels
+from jq.kernels.convolution.windowed import WindowPanels
+from jq.kernels.gemm.product import PackedProduct
 from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
@@ -24,7 +25,7 @@ from jq.kernels.tensor import Array, TensorType, cut_last
 TILED_PIXELS = 8
 
 
-class Convolution(WindowPanels, PackedWindows):
+class Convolution(WindowPanels, PackedProduct):
     """A product on vectors or on matrix tiles.
 
     Operands, in order:

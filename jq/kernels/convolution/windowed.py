@@ -6,7 +6,7 @@ from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import check, operand_types
 from jq.kernels.gemm.pair_product import PairProduct
 from jq.kernels.gemm.product import PanelProduct, Product
-from jq.kernels.tensor import Array, TensorType
+from jq.kernels.tensor import TensorType
 
 
 class Windowed(Product, shared=True):
@@ -62,30 +62,6 @@ class Windowed(Product, shared=True):
         """The operands after the weights: what sums start from, and those of the epilogue."""
         steps = operand_types(self.epilogue, self.shape, self.columns, (self.batch,))
         return self.start_types(self.batch), steps
-
-
-class PackedWindows(Windowed, shared=True):
-    """One whose weights are packed as the body reads them, from the weight alone."""
-
-    def pack(
-        self,
-        weight: Array,
-        bias: Array | None = None,
-        zero_point: int = 0,
-        column_zero: Array | None = None,
-    ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of an
-        int8 weight of `weight_shape`. `bias` and `column_zero` are i32 [filters], `zero_point` that
-        of the codes (signed) where it is known."""
-        if weight.shape != self.weight_shape:
-            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
-        matrix = weight.reshape(-1, weight.shape[-1])
-        starts = self.starts(matrix, bias, zero_point, column_zero)
-        return {"weights": self._packed(self.bits(weight)), **starts}
-
-    @abstractmethod
-    def _packed(self, weight: Array) -> Array:
-        """The weight as the body reads it."""
 
 
 class WindowPanels(Windowed, PanelProduct, shared=True):

@@ -19,8 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.convolution.windowed import PackedWindows
+from jq.kernels.convolution.windowed import Windowed
 from jq.kernels.epilogue.step import check
+from jq.kernels.gemm.product import PackedProduct
 from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine.isa import Isa, get_isa
 from jq.kernels.tensor import Array, TensorType, cut_last
@@ -31,7 +32,7 @@ MAX_PIXELS = 8
 MANY_REGISTERS = 32
 
 
-class Depthwise(PackedWindows):
+class Depthwise(Windowed, PackedProduct):
     """i8 or floats [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
     Operands: codes; weights and init (`pack`; not of floats); i32 [B] zero points and i32 [C'] sums

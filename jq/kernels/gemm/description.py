@@ -15,7 +15,7 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, check, operand_types
-from jq.kernels.gemm.product import MatrixPanels
+from jq.kernels.gemm.product import MatrixPanels, PackedProduct
 from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine import Tiling, tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight, unpack_weight
@@ -44,7 +44,7 @@ class Streams:
     count: int
 
 
-class Gemm(MatrixPanels):
+class Gemm(MatrixPanels, PackedProduct):
     """A product on vectors or on matrix tiles.
 
     Operands, in order:
@@ -164,29 +164,22 @@ class Gemm(MatrixPanels):
         zero_point: int = 0,
         column_zero: Array | None = None,
     ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of a
-        [K, N] int8 weight; of floats the `weights` alone.
-
-        `bias` and `column_zero` are i32 [N], `zero_point` is that of static activations (signed).
-        With `batch`, arrays have the leading axis."""
+        """As of every `PackedProduct`; with `batch`, arrays have the leading axis."""
+        pack = super().pack
         if self.batch == 1:
-            return self._pack(weight, bias, zero_point, column_zero)
+            return pack(weight, bias, zero_point, column_zero)
         given = ([None] * self.batch if v is None else v for v in (bias, column_zero))
-        one = [self._pack(w, b, zero_point, z) for w, b, z in zip(weight, *given, strict=True)]
+        one = [pack(w, b, zero_point, z) for w, b, z in zip(weight, *given, strict=True)]
         return {name: np.stack([p[name] for p in one]) for name in one[0]}
 
-    def _pack(
-        self, weight: Array, bias: Array | None, zero_point: int, column_zero: Array | None
-    ) -> dict[str, Array]:
-        if weight.shape != (self.k, self.n) or not (self.floats or weight.dtype == np.int8):
-            raise InternalError(f"{weight.dtype}{weight.shape} is not the weight of {self.label}")
-        return {
-            "weights": self._panels(self.bits(weight)),
-            **self.starts(weight, bias, zero_point, column_zero),
-        }
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.k, self.n
 
-    def _panels(self, weight: Array) -> Array:
+    def _packed(self, weight: Array) -> Array:
         """[K, N] -> [panels, K/group, vectors * lanes * group]; K and a narrow N end in zeros."""
+        if not self.floats and weight.dtype != np.int8:
+            raise InternalError(f"a weight of {self.label} has {weight.dtype}")
         if self.on_tiles:
             return pack_weight(self.tiles, weight)
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling

@@ -122,5 +122,5 @@ def multiply(
 
 @emit.register
 def emit_pair_gemm(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
-    rows = MatrixRows(product=kernel, prefix=(), whole=0, tail=0, flip=False, fetches=False)
+    rows = MatrixRows(product=kernel, prefix=(), fetches=False)
     return multiply(kernel, operands, lambda group: rows)

@@ -145,6 +145,35 @@ class Product(ByColumn, shared=True):
         return {name: self.pad_columns(values) for name, values in parts.items()}
 
 
+class PackedProduct(Product, shared=True):
+    """One whose weights are packed as the body reads them, from the weight alone."""
+
+    @property
+    @abstractmethod
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of the weight that `pack` takes, columns last."""
+
+    def pack(
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int = 0,
+        column_zero: Array | None = None,
+    ) -> dict[str, Array]:
+        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of an
+        int8 weight of `weight_shape`; of floats the `weights` alone. `bias` and `column_zero` are
+        i32 by column, `zero_point` that of the codes (signed) where it is known."""
+        if weight.shape != self.weight_shape:
+            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
+        matrix = weight.reshape(-1, weight.shape[-1])
+        starts = self.starts(matrix, bias, zero_point, column_zero)
+        return {"weights": self._packed(self.bits(weight)), **starts}
+
+    @abstractmethod
+    def _packed(self, weight: Array) -> Array:
+        """The weight as the body reads it."""
+
+
 class PanelProduct(Product, shared=True):
     """A product by panels of columns, on vectors or on matrix tiles."""
 

@@ -28,9 +28,9 @@ class Source(ABC):
         in_pieces: an epilogue among products is cut into pieces of a few vectors."""
 
     product: PanelProduct
-    whole: int
-    tail: int
-    flip: bool
+    whole: int = 0
+    tail: int = 0
+    flip: bool = False
     runs: tuple[int, int] = (1, 1)
     run_steps: int = 0
     stored: int | None = None

@@ -52,12 +52,8 @@ def in_digits(kernel: Any) -> Any:
     reads = kernel.unsigned and kernels.get_isa(kernel.isa).dot.lhs_unsigned and not kernel.on_tiles
     if not reads or kernel.row_zero or kernel.column_zero:
         return None
-    kind: dict[Any, Any] = {
-        kernels.Gemm: kernels.DigitGemm,
-        kernels.Convolution: kernels.DigitConvolution,
-    }
-    kind[kernels.Depthwise] = kernels.DigitDepthwise
-    return kind[type(kernel)](**{f.name: getattr(kernel, f.name) for f in fields(kernel)})
+    of_both = kernels.Kernel.registry[f"digit_{kernel.family}"]
+    return of_both(**{f.name: getattr(kernel, f.name) for f in fields(kernel)})
 
 
 def upper_sums(

@@ -59,9 +59,7 @@ class FoldScales(Pass):
             rule = rule_of(op)
             if isinstance(rule, Contraction) and op.operation.block == program.body:
                 changed |= _fold(program, op, rule)
-        if changed:
-            program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 def _fold(program: Program, op: Op, rule: Contraction) -> bool:

@@ -65,9 +65,7 @@ class UnrollLoops(Pass):
             changed = True
         if changed and not self.stacks:
             _join_updates(program)
-        if changed:
-            program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 @deep

@@ -64,9 +64,7 @@ class RotateOnline(Recovery):
                 _apply(program, i, most)
                 changed = True
             cx.report((number + 1) / len(inputs))
-        if changed:
-            program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 def transform(x: ir.Value, axis: int, most: int = 0) -> ir.Value:

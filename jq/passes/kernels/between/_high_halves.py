@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jq.ir.values import reached
 from jq.kernels import Line
 from jq.kernels.rowwise.row_program import MULTIPLY_HIGH, RESULT
 
@@ -14,13 +15,8 @@ def with_high_halves(lines: Sequence[Line]) -> tuple[Line, ...]:
     for i, line in enumerate(lines):
         factors = _factors(lines, i)
         made[i] = Line(MULTIPLY_HIGH, factors, "i32") if factors else line
-    read, todo = set[int](), [i for i, line in enumerate(made) if line.op == RESULT]
-    todo.append(len(made) - 1)
-    while todo:
-        if (i := todo.pop()) not in read:
-            read.add(i)
-            todo += made[i].of
-    kept = sorted(read)
+    results = [i for i, line in enumerate(made) if line.op == RESULT]
+    kept = sorted(reached([*results, len(made) - 1], lambda i: made[i].of))
     place = {old: new for new, old in enumerate(kept)}
     return tuple(replace(made[i], of=tuple(place[j] for j in made[i].of)) for i in kept)
 

@@ -47,9 +47,7 @@ class RecognizeDequantize(Pass):
             if value is not None:
                 replace(op, [value])
                 changed = True
-        if changed:
-            program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 def _store_marked(program: Program) -> bool:

@@ -51,9 +51,7 @@ class RecognizeProducts(Pass):
             if not sums and _fits(op, rule.terms(op), known, data, cx.settings.placement):
                 _replace(program, op, known, data)
                 changed = True
-        if changed:
-            program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 def _widen(op: Op) -> bool:

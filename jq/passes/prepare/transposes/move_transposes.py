@@ -39,9 +39,7 @@ def _joined(program: Program) -> bool:
             with at(op):
                 replace(op, [OPS.transpose(inner.operands[0], order)])
             changed = True
-    if changed:
-        program.drop_dead()
-    return changed
+    return program.tidied(changed)
 
 
 def _sweep(program: Program) -> bool:
@@ -57,9 +55,7 @@ def _sweep(program: Program) -> bool:
             changed |= _Move(program, region, region.chosen()).run()
     for op in reversed([op for op in program.walk() if op.operation in facts.dead]):
         op.erase()
-    if changed:
-        program.drop_dead()
-    return changed
+    return program.tidied(changed)
 
 
 @dataclass
@@ -195,9 +191,7 @@ class AbsorbTransposes(Pass):
                 for side in (0, 1):
                     while _absorb(op, side):  # each of several
                         changed = True
-        if changed:
-            program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 def _absorb(op: Op, side: int) -> bool:
