@@ -143,7 +143,7 @@ class Program:
         self.drop_unused_weights()
 
     def tidied(self, changed: bool) -> bool:
-        """`changed`, after `drop_dead` where it is true."""
+        """The same truth value; what is dead is dropped where it is true."""
         if changed:
             self.drop_dead()
         return changed

@@ -164,7 +164,7 @@ class Gemm(MatrixPanels, PackedProduct):
         zero_point: int = 0,
         column_zero: Array | None = None,
     ) -> dict[str, Array]:
-        """As of every `PackedProduct`; with `batch`, arrays have the leading axis."""
+        """The constant operands, as of every `PackedProduct`; arrays of a batch have its axis."""
         pack = super().pack
         if self.batch == 1:
             return pack(weight, bias, zero_point, column_zero)
