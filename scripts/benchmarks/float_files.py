@@ -4,10 +4,10 @@
 
 Both run on the calling thread with all optimizations, and calls take turns; ours are bound to their
 inputs and results, which makes the other one slower. A time is that of the processor, which others
-on the machine hardly change. Inputs are drawn: normal floats, integers below `--integers`. A line a
-file: the median of a call of each, the median of the ratios of turns that follow one another, and
-the error of the worst output by its largest value. At the end the median of all files. Artifacts
-are kept in DIR and are not made again.
+on the machine hardly change. Inputs are drawn: normal floats, integers below `--integers`; lengths
+of sequences are best given (`--value lengths=64`). A line a file: the median of a call of each, the
+median of the ratios of turns that follow one another, and the error of the worst output by its
+largest value. At the end the median of all files. Artifacts are kept in DIR and are not made again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jq.iree.runtime import Executable
 def both(
     path: Path,
     sizes: dict[str, int | tuple[int, ...]],
-    integers: int,
+    drawn: Drawn,
     settings: list[str],
     folder: Path,
 ) -> tuple[Call, Call, float]:
@@ -48,8 +48,7 @@ def both(
         jq.compile(model, "float", settings=settings, measure=False).save(kept)
     found = load_artifact(kept)
     ours = Executable.load(found.vmfb, found.parameters, threads=1)
-    rng = np.random.default_rng(0)
-    given = [_drawn(rng, spec.shape, spec.dtype, integers) for spec in inputs]
+    given = [drawn(spec.name, spec.shape, np.dtype(spec.dtype)) for spec in inputs]
     peer = OnnxRuntime(path, {}, threads=1)
     pairs = zip(ours(*given), peer(given), strict=True)
     error = max(_error(np.asarray(f, np.float64), np.asarray(w, np.float64)) for f, w in pairs)
@@ -62,10 +61,18 @@ def _size(text: str) -> tuple[str, int | tuple[int, ...]]:
     return name, numbers if "x" in value else numbers[0]
 
 
-def _drawn(rng: np.random.Generator, shape: Any, dtype: Any, integers: int) -> np.ndarray:
-    if np.dtype(dtype).kind in "iub":
-        return rng.integers(0, integers, shape).astype(dtype)
-    return rng.standard_normal(shape).astype(dtype)
+class Drawn:
+    """Inputs: integers below a number, normal floats, and those that have one value everywhere."""
+
+    def __init__(self, integers: int, values: dict[str, Any]) -> None:
+        self.integers, self.values, self.rng = integers, values, np.random.default_rng(0)
+
+    def __call__(self, name: str, shape: Any, dtype: np.dtype) -> np.ndarray:
+        if name in self.values:
+            return np.full(shape, self.values[name], dtype)
+        if dtype.kind in "iub":
+            return self.rng.integers(0, self.integers, shape).astype(dtype)
+        return self.rng.standard_normal(shape).astype(dtype)
 
 
 def _error(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -80,6 +87,9 @@ def main(
     files: Annotated[list[Path], typer.Argument(help="ONNX files.")],
     size: Annotated[list[str] | None, typer.Option(help="NAME=N, or INPUT=1x3x64x64.")] = None,
     integers: Annotated[int, typer.Option(help="Integer inputs are drawn below it.")] = 2,
+    value: Annotated[
+        list[str] | None, typer.Option(help="INPUT=N: of an integer input, everywhere.")
+    ] = None,
     settings: Annotated[str, typer.Option(help="Of ours, by comma.")] = "",
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/float_files"),
 ) -> None:
@@ -87,11 +97,12 @@ def main(
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
     print(f"{this_processor().model}", flush=True)
     sizes = dict(map(_size, size or []))
+    values = dict(map(_size, value or []))
     more = [s for s in settings.split(",") if s]
     lines: list[tuple[float, str]] = []
     for path in files:
         try:
-            *calls, error = both(path, sizes, integers, more, output)
+            *calls, error = both(path, sizes, Drawn(integers, values), more, output)
         except (jq.JqError, RuntimeError, ValueError) as problem:
             print(f"{path.name}: {str(problem).splitlines()[0]}", flush=True)
             continue
