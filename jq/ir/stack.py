@@ -56,14 +56,20 @@ def _through_loop(program: Program, op: Op, value: ir.Value, none: float) -> ir.
 
 def trip_count(program: Program, op: Op) -> int | None:
     """Number of trips of `for (i = start; i < end; i += step)`, where all three are constants."""
+    found = counter(program, op)
+    return None if found is None else len(found[1])
+
+
+def counter(program: Program, op: Op) -> tuple[int, range] | None:
+    """The place of `i` among what such a loop carries, and its numbers."""
     cond, body = (region.blocks[0] for region in op.regions)
     test = maker(last_of(cond).operands[0], "stablehlo.compare")
     if test is None or direction_of(test) != "LT":
         return None
-    counter, end = test.operands
-    if maker(counter) is not None or counter.owner != cond:
+    count, end = test.operands
+    if maker(count) is not None or count.owner != cond:
         return None
-    index = ir.BlockArgument(counter).arg_number
+    index = ir.BlockArgument(count).arg_number
     add = maker(last_of(body).operands[index], "stablehlo.add")
     if add is None or add.operands[0] != body.arguments[index]:
         return None
@@ -71,7 +77,7 @@ def trip_count(program: Program, op: Op) -> int | None:
     first, last, step = (_integer(program, v) for v in values)
     if first is None or last is None or not step or step < 0:
         return None
-    return max(0, -(-(last - first) // step))
+    return index, range(first, last, step)
 
 
 def _integer(program: Program, value: ir.Value) -> int | None:

@@ -9,6 +9,7 @@ import numpy as np
 import jq
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.iree_mends.shields.writes import ShieldSplats
+from jq.passes.prepare.loops import PartialUnroll
 from tests.support.steps import assert_one_code
 from tests.traps.helpers import trap
 
@@ -41,6 +42,7 @@ def compiled():
 
 @trap
 def test_numbers_of_two_loops(monkeypatch):
+    monkeypatch.setattr(PartialUnroll, "run", lambda *_: False)
     monkeypatch.setattr(ShieldSplats, "run", lambda *_: False)
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     compiled()
