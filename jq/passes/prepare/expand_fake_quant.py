@@ -31,9 +31,7 @@ class ExpandFakeQuant(Pass):
                 with at(op):
                     value = _activation(program, fake)
                 replace_op(op, [value])
-        if fakes:
-            program.drop_dead()
-        return bool(fakes)
+        return program.tidied(bool(fakes))
 
 
 # Weights

@@ -183,9 +183,7 @@ class PartialUnroll(Pass):
             if room > 1 and all(op.operation.name != "stablehlo.while" for op in ops):
                 _repeat(program, loop, room.bit_length() - 1)
                 changed = True
-        if changed:
-            program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 def _repeat(program: Program, loop: Op, doublings: int) -> None:
@@ -240,9 +238,7 @@ class RotateLoops(Pass):
         rotated = [loop for loop, values in read if any(dtype_of(v).kind in "fV" for v in values)]
         for loop in rotated:
             _rotate(loop)
-        if rotated:
-            program.drop_dead()
-        return bool(rotated)
+        return program.tidied(bool(rotated))
 
 
 def _rotate(loop: Op) -> None:

@@ -109,8 +109,7 @@ class PlaceActivations(Pass):
                     shared[op.operation.block, *key] = placed
                 op.operands[index] = placed
                 changed = True
-        program.drop_dead()
-        return changed
+        return program.tidied(changed)
 
 
 def through_codes(program: Program, op: Op, value: ir.Value, p: TensorPlan, name: str) -> ir.Value:

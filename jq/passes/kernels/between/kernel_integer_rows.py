@@ -42,8 +42,7 @@ class KernelIntegerRows(Pass):
                 for root, value in zip(group, made, strict=True):
                     stored[root] = PROGRAM.reshape(value, shape_of(root))
                     root.replace_all_uses_with(stored[root])
-        program.drop_dead()
-        return bool(groups)
+        return program.tidied(bool(groups))
 
 
 def _groups(program: Program) -> list[dict[ir.Value, Region]]:
