@@ -122,8 +122,7 @@ def choose(programs: Sequence[TargetProgram]) -> TargetProgram | None:
 
 def _permitted(program: TargetProgram) -> bool:
     """True if this process may use what the kernels do: matrix tiles have to be asked for."""
-    tiles = program.kernels in ISAS and ISAS[program.kernels].tiles
-    return not tiles or permit_tiles()
+    return not (program.kernels in ISAS and ISAS[program.kernels].tiles) or permit_tiles()
 
 
 def check_runs(programs: Sequence[TargetProgram]) -> None:

@@ -157,9 +157,7 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, list | tuple):  # a shape
-        return "x".join(map(str, value))
-    return str(value)
+    return "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)  # a shape
 
 
 def plain(value: Any) -> Any:

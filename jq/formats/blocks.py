@@ -32,10 +32,8 @@ def padded_shape(enc: Encoding) -> tuple[int, ...]:
 
 def _cut_shape(enc: Encoding) -> list[int]:
     """Shape with a cut axis as two: [blocks, block]. Axes of one block, or of block 1, stay."""
-    cut: list[int] = []
-    for g, b in zip(enc.grid, sizes(enc), strict=True):
-        cut += [g, b] if g > 1 and b > 1 else [g * b]
-    return cut
+    pairs = zip(enc.grid, sizes(enc), strict=True)
+    return [n for g, b in pairs for n in ((g, b) if g > 1 and b > 1 else (g * b,))]
 
 
 def expand(ops: ArrayOps, grid: Array, enc: Encoding) -> Array:

@@ -79,5 +79,4 @@ def decode(ops: ArrayOps, codes: Array) -> Array:
     code = unsigned(ops, codes)
     bits = ops.shift_left(code, 23)
     bits = ops.select(ops.equal(code, 0), 1 << 22, bits)  # 2^-127 is subnormal
-    bits = ops.select(ops.equal(code, 255), QUIET_NAN, bits)
-    return ops.bitcast(bits, np.float32)
+    return ops.bitcast(ops.select(ops.equal(code, 255), QUIET_NAN, bits), np.float32)

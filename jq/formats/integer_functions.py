@@ -72,8 +72,7 @@ def _centered(ops: IntegerOps, x: Array, axis: int, limits: tuple[int, int]) -> 
     positive = ops.sub(total, n * low)
     shifted = ops.add(ops.shift_left(positive, f), n // 2)
     mean = ops.quotient(shifted, n)  # of x - low
-    from_low = ops.shift_left(ops.sub(x, low), f)
-    return ops.sub(from_low, _like(ops, mean, x)), 1 << f
+    return ops.sub(ops.shift_left(ops.sub(x, low), f), _like(ops, mean, x)), 1 << f
 
 
 def _like(ops: IntegerOps, rows: Array, x: Array) -> Array:
@@ -174,8 +173,7 @@ def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Arra
     if not low_bits:
         return e
     rest = ops.bit_and(below, (1 << low_bits) - 1)
-    product = ops.mul(e, _looked_up(ops, low, rest))
-    return rounding_right_shift(ops, product, 30)
+    return rounding_right_shift(ops, ops.mul(e, _looked_up(ops, low, rest)), 30)
 
 
 def exponential_tables(step: float, k: int) -> tuple[int, np.ndarray, np.ndarray]:

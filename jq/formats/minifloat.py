@@ -97,8 +97,7 @@ class Minifloat:
         large = ops.add(self._exponent(ops, magnitude), (23 - self.mantissa) << 23)
         large = ops.bitcast(large, F32)
         found = ops.bitcast(ops.sub(ops.add(magnitude, large), large), I32)
-        sign = ops.bit_and(bits, int(~MAGNITUDE))
-        return ops.bitcast(ops.bit_or(found, sign), F32)
+        return ops.bitcast(ops.bit_or(found, ops.bit_and(bits, int(~MAGNITUDE))), F32)
 
     def codes(self, ops: ArrayOps, x: Array) -> Array:
         """Codes, as `encode`, of the nearest number, k units of its last place."""

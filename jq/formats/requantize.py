@@ -147,8 +147,7 @@ def _saturated(ops: IntegerOps, x: Array, left: Array, *, shifted: bool) -> Arra
         return inside
     # The largest x gives 2^31 - 2^left: int32's own end is where x was beyond it.
     result = ops.shift_left(inside, left)
-    within = ops.equal(ops.minimum(x, high), x)
-    return ops.select(within, result, INT32.max)
+    return ops.select(ops.equal(ops.minimum(x, high), x), result, INT32.max)
 
 
 def _high(ops: IntegerOps, x: Array, mantissa: Array) -> Array:

@@ -117,6 +117,4 @@ def how_to_take(value: Any) -> str | None:
 
 def batches(source: Batches) -> list[Batch] | None:
     """The batches of a source given either way; None stays None."""
-    if source is None:
-        return None
-    return list(source() if callable(source) else source)
+    return None if source is None else list(source() if callable(source) else source)

@@ -73,10 +73,8 @@ def contract(
 
 def operands_of(op: Op, sides: Sequence[Marker | None]) -> list[ir.Value]:
     """The operands of a marker of `op`: parts of quantized operands, and the others."""
-    operands: list[ir.Value] = []
-    for x, side in zip(op.operands, sides, strict=True):
-        operands += [x] if side is None else list(side.parts.values())
-    return operands
+    pairs = zip(op.operands, sides, strict=True)
+    return [v for x, side in pairs for v in ([x] if side is None else side.parts.values())]
 
 
 def inside(

@@ -52,9 +52,7 @@ def maker(value: ir.Value, *kinds: str) -> Op | None:
     None for what an op of another kind makes, and for the argument of a block: an input, a weight,
     or what a loop carries."""
     op = value.owner
-    if isinstance(op, ir.Block) or (kinds and kind_of(op) not in kinds):
-        return None
-    return op
+    return None if isinstance(op, ir.Block) or (kinds and kind_of(op) not in kinds) else op
 
 
 def users(value: ir.Value) -> list[Op]:
@@ -65,9 +63,7 @@ def users(value: ir.Value) -> list[Op]:
 def only_user(value: ir.Value, *kinds: str) -> Op | None:
     """The op that reads a value, if one alone does, and once, and it is of one of these kinds."""
     readers = users(value)
-    if len(readers) != 1 or (kinds and kind_of(readers[0]) not in kinds):
-        return None
-    return readers[0]
+    return None if len(readers) != 1 or (kinds and kind_of(readers[0]) not in kinds) else readers[0]
 
 
 def is_read(*values: ir.Value) -> bool:

@@ -32,8 +32,7 @@ def readable(error: Exception, what: str) -> JqError:
     _, _, status = line.rpartition(".c:")
     reason = (status.partition(": ")[2] or line).partition("; while invoking")[0]
     given = isinstance(error, ValueError) or any(code in line for code in _OF_WHAT_IS_GIVEN)
-    kind = UserError if given else JqError
-    return kind(f"{what}: {reason}"[:400])
+    return (UserError if given else JqError)(f"{what}: {reason}"[:400])
 
 
 SCOPE = "model"  # of the parameters

@@ -177,9 +177,8 @@ def is_ours(name: str) -> bool:
 
 
 def _of_several(name: str, names: Sequence[str], readers: tuple[str, ...]) -> Target:
-    members: dict[str, Target] = {}
-    for each in filter(None, map(str.strip, names)):
-        members |= {member.name: member for member in load_target(each, readers).each()}
+    loaded = (load_target(each, readers) for each in filter(None, map(str.strip, names)))
+    members = {member.name: member for one in loaded for member in one.each()}
     if not members:
         raise UserError(f"target {name!r} names no target", hint="write --target NAME,NAME")
     first, *others = members.values()

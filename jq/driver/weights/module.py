@@ -114,9 +114,7 @@ class WeightOptions:
         return enc
 
     def _scale_type(self, dtype: np.dtype[Any]) -> str:
-        if self.dtype not in FLOAT8:
-            return "float32"
-        return self.scale_dtype or dtype.name
+        return "float32" if self.dtype not in FLOAT8 else self.scale_dtype or dtype.name
 
 
 def _type_name(dtype: Any) -> str:

@@ -51,12 +51,8 @@ def defaults_of(name: str, domain: str, opset: int) -> Mapping[str, Any]:
     schema = schema_of(name, domain, opset)
     if schema is None:
         return {}
-    found = {}
-    for key, attribute in schema.attributes.items():
-        if attribute.default_value.name:
-            value = onnx.helper.get_attribute_value(attribute.default_value)
-            found[key] = _text(value)
-    return found
+    given = {k: a.default_value for k, a in schema.attributes.items() if a.default_value.name}
+    return {k: _text(onnx.helper.get_attribute_value(v)) for k, v in given.items()}
 
 
 def _text(value: Any) -> Any:

@@ -24,8 +24,7 @@ def convert(x: Any, dtype: np.dtype[Any], saturate: bool = True) -> Any:
     if dtype.name.startswith("float4"):
         return jnp.clip(x.astype(np.float32), -6, 6).astype(dtype)
     if bits_of(dtype) < 8:
-        narrow = jnp.trunc(x) if is_float(x.dtype) else x
-        return narrow.astype(np.int32).astype(dtype)
+        return (jnp.trunc(x) if is_float(x.dtype) else x).astype(np.int32).astype(dtype)
     if dtype.kind in "iu" and x.dtype.kind not in "iub" and bits_of(dtype) < 32:
         return x.astype(np.int32).astype(dtype)
     return x.astype(dtype)
@@ -60,9 +59,7 @@ def quantize_float(
     y = x.astype(np.float32) / _spread(scale, x.shape, axis, block).astype(np.float32)
     if zero is not None:
         y = y + _spread(plain(zero), x.shape, axis, block).astype(np.float32)
-    if dtype.name.startswith("float8"):
-        return to_float8(y, dtype, saturate)
-    return convert(y, dtype)
+    return to_float8(y, dtype, saturate) if dtype.name.startswith("float8") else convert(y, dtype)
 
 
 def dequantize_plain(x: Value, scale: Value, zero: Value, axis: int, block: int, dtype: Any) -> Any:

@@ -110,8 +110,7 @@ def _memory(leaf: Leaf) -> Any:
     """Equal for leaves that are the same memory read in the same way."""
     if isinstance(leaf, QuantizedTensor):
         return id(leaf)
-    address = leaf.__array_interface__["data"][0]
-    return address, leaf.shape, leaf.dtype, leaf.strides
+    return leaf.__array_interface__["data"][0], leaf.shape, leaf.dtype, leaf.strides
 
 
 def restore_stored(program: Program, listed: dict[str, Listed]) -> None:

@@ -32,9 +32,7 @@ def leading(marker: Marker) -> int:
 def plain(marker: Marker) -> bool:
     """True if codes are stored one to an element, in the logical shape."""
     codes = marker.parts.get("codes")
-    if codes is None or _packed(marker):
-        return False
-    return shape_of(codes) == marker.encoding.shape
+    return codes is not None and not _packed(marker) and shape_of(codes) == marker.encoding.shape
 
 
 def _packed(marker: Marker) -> bool:

@@ -199,8 +199,7 @@ def emit_depthwise(kernel: Depthwise, operands: Operands) -> list[ir.Value]:
         return b.part(ids[0], kernel.block, high)
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
-        first = b.offset(b.scaled(ids[1], high), row(b, ids))
-        return [b.scaled(first, wide), 0]
+        return [b.scaled(b.offset(b.scaled(ids[1], high), row(b, ids)), wide), 0]
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         ChannelRows(kernel, b, tensors, tiles[0], row(b, ids), ids[1]).emit()

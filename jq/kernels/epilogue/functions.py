@@ -60,8 +60,7 @@ class Divisor:
         zero = b.f32(0.0, lanes_of(y))
         bounded = b.select_equal(y, y, self._bounded(b, y), zero)
         quotient = b.fma(bounded, self.inverse, b.mul(bounded, self.tail))
-        remainder = b.fma(self.negative, quotient, bounded)
-        return b.fma(remainder, self.inverse, quotient)
+        return b.fma(b.fma(self.negative, quotient, bounded), self.inverse, quotient)
 
     def near(self, b: Builder, y: ir.Value) -> ir.Value:
         """Within 2^-23 of the size of `y / scale`, or what rounds to the bound; NaN for NaN."""
@@ -183,8 +182,7 @@ def _through(low: float, high: float, function: Callable[[Array], Array]) -> Arr
 
 def silu(b: Builder, x: ir.Value) -> ir.Value:
     """`x / (1 + 2^(-x log2 e))`; error below `SILU_BOUND * max(1, |x|)`; NaN for -infinity."""
-    power = exp2(b, x, -LOG2_E)
-    return b.div(x, b.add(power, b.f32(1.0, lanes_of(x))))
+    return b.div(x, b.add(exp2(b, x, -LOG2_E), b.f32(1.0, lanes_of(x))))
 
 
 GELU_BOUND = 6e-5

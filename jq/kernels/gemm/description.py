@@ -75,8 +75,7 @@ class Gemm(MatrixPanels, PackedProduct):
 
     @property
     def label(self) -> str:
-        batch = f"{self.batch}x" if self.batch > 1 else ""
-        return batch + super().label
+        return (f"{self.batch}x" if self.batch > 1 else "") + super().label
 
     @property
     def batch(self) -> int:

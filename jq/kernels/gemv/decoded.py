@@ -68,8 +68,7 @@ def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
             b.store(number, out, [row.index, 0, block.index])
 
     output = Output(kind, (rows, kept, gemv.blocks), lambda b, ids: [first(b, ids), 0, 0])
-    results = dispatch(operands, [output], [math.ceil(gemv.m / rows)], body)
-    return [(results[0], kind)]
+    return [(dispatch(operands, [output], [math.ceil(gemv.m / rows)], body)[0], kind)]
 
 
 class DecodedPanel(StackedPanel):

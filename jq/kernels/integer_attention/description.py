@@ -102,9 +102,7 @@ class IntegerAttention(Heads, ByColumn):
         )
 
     def by_sequences(self, sequences: Sequences) -> "IntegerAttention | None":
-        if sequences != Sequences(self.queries):
-            return None
-        return replace(self, sequences=sequences)
+        return None if sequences != Sequences(self.queries) else replace(self, sequences=sequences)
 
     @property
     def results(self) -> tuple[TensorType, ...]:

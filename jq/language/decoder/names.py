@@ -226,9 +226,7 @@ def _need(tree: Mapping[str, Any], path: str, shape: Shape, where: str) -> None:
 
 def _plain(held: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
     """A shape without axes of size 1; of what should be a row, its size."""
-    if len(wanted) == 1:
-        return (math.prod(held),)
-    return tuple(n for n in held if n != 1)
+    return (math.prod(held),) if len(wanted) == 1 else tuple(n for n in held if n != 1)
 
 
 def _misshapen(name: str, shape: tuple[int, ...], wanted: str, where: str) -> UserError:

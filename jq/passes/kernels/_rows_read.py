@@ -190,8 +190,7 @@ class Reads:
 
     def _early(self, value: ir.Value) -> bool:
         """True if a mask is computed from inputs, in few ops, and not constant."""
-        found = slice_of(value)
-        return found is not None and evaluate(self.program, value) is None
+        return slice_of(value) is not None and evaluate(self.program, value) is None
 
     def _maker(self, value: ir.Value) -> Any:
         """The op whose kernel has a value as a result, perhaps reshaped."""

@@ -63,8 +63,7 @@ class _Groups:
 
     def _nearest(self, aim: np.ndarray, own: slice) -> np.ndarray:
         wanted = np.ascontiguousarray((aim / self.step[own]).T)
-        weights = np.broadcast_to(np.diag(self.h)[own], wanted.shape)
-        return self.near(wanted, weights).T
+        return self.near(wanted, np.broadcast_to(np.diag(self.h)[own], wanted.shape)).T
 
     def first(self, spread: np.ndarray) -> None:
         """All codes, each group after the errors of those before it."""

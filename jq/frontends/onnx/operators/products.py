@@ -33,9 +33,7 @@ def gemm(o: Given) -> Array:
     y = matmul(o.a.T if o.transA else o.a, o.b.T if o.transB else o.b)
     if o.alpha != 1:
         y = y * np.asarray(o.alpha, y.dtype)
-    if o.c is None:
-        return y
-    return y + (o.c if o.beta == 1 else o.c * np.asarray(o.beta, y.dtype))
+    return y if o.c is None else y + (o.c if o.beta == 1 else o.c * np.asarray(o.beta, y.dtype))
 
 
 @operator("Einsum")

@@ -97,9 +97,7 @@ def _slice(start: int, end: int, step: int, n: int) -> slice:
     if step > 0:
         return slice(min(max(start, 0), n), min(max(end, 0), n), step)
     start, end = min(max(start, -1), n - 1), min(max(end, -1), n - 1)
-    if start < 0:
-        return slice(0, 0, 1)
-    return slice(start, None if end < 0 else end, step)
+    return slice(0, 0, 1) if start < 0 else slice(start, None if end < 0 else end, step)
 
 
 PADDED = "x pads! value? axes?!; mode='constant'"

@@ -87,5 +87,4 @@ def resize_bilinear(x: Array, sizes: Known, *, half: int, corners: int) -> Array
         part = part.astype(total.dtype).reshape(-1, *[1] * (x.ndim - 1 - axis))
         first, second = (jnp.take(total, i, axis) for i in (low, high))
         total = first * (1024 - part) + second * part
-    size = (jnp.abs(total) + (1 << 19)) >> 20
-    return (jnp.sign(total) * size).astype(x.dtype)
+    return (jnp.sign(total) * ((jnp.abs(total) + (1 << 19)) >> 20)).astype(x.dtype)

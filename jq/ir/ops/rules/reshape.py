@@ -62,11 +62,9 @@ class Reshape(Movement):
 
     def back(self, op: Op, axes: Axes) -> Axes:
         before, after = shape_of(op.operands[0]), shape_of(op.results[0])
-        found: set[int] = set()
-        for left, right in groups(before, after):
-            if any(after[a] > 1 for a in axes.intersection(right)):
-                found.update(a for a in left if before[a] > 1)
-        return frozenset(found)
+        split = {a for a in axes if after[a] > 1}
+        found = (left for left, right in groups(before, after) if split.intersection(right))
+        return frozenset(a for left in found for a in left if before[a] > 1)
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         state, after = states[0], shape_of(op.results[0])
