@@ -385,6 +385,23 @@ def placed(p: Any, x: Any, at: Any) -> Any:
     return new @ p["w"], wide, rows, along, part, known, y[at, at[::-1]], cube[at, 1:, at]
 
 
+def positions(p: Any, x: Any) -> Any:
+    """Numbers for each row and column, behind a dense layer, a convolution, a product of two
+    tensors and a mean."""
+    h = jnp.tanh(x @ p["w"] + p["pos"]) @ p["w"] * p["pos"]
+    h = jnp.tanh(h @ x.T - p["pos"][:, :6]) @ x
+    image = conv(h.reshape(1, 4, 4, 3), p["c"]) + p["image"]
+    return conv(image, p["c"]), h.reshape(6, 4, 2).mean(-1) * p["pos"][:, :4]
+
+
+@pytest.mark.parametrize("file", ["m.tosa", "m.tflite", "m.onnx"])
+def test_numbers_that_differ_along_more_axes_than_the_channels(file: str, tmp_path: Path) -> None:
+    shapes = {"w": (8, 8), "pos": (6, 8), "c": (3, 3, 3, 3), "image": (4, 4, 3)}
+    network = positions, {k: normal(*shape) for k, shape in shapes.items()}, (6, 8)
+    found = exported(*network, tmp_path, None, file, settings={"recovery": False})
+    assert found["same"] == found["outputs"] > 0
+
+
 @pytest.mark.parametrize("file", ["m.tosa", "m.tflite", "m.onnx"])
 def test_places_that_are_computed(file: str, tmp_path: Path) -> None:
     places = np.array([[2, 1, 5, 4], [-3, 9, 7, 0], [5, -1, 0, 5]], np.int32)

@@ -19,9 +19,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from jq.formats import is_affine
-from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user
-from jq.ir.affine import is_constant, step
+from jq.ir import Op, Program, dtype_of, integers, ir, kind_of, last_of, only_user, shape_of
+from jq.ir.affine import compact, is_constant, step
 from jq.ir.decisions import declined, declined_by_shape, rounded_as
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops import Contraction, elements, reduction, rule_of
@@ -44,7 +46,7 @@ class MarkEdges(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         with_choices(program)
         with_own_roundings(program)
-        marking = _Marking(program)
+        marking = _Marking(program, cx.target.device.integer_only)
         marking.run()
         return bool(marking.edges.names)
 
@@ -52,8 +54,10 @@ class MarkEdges(Pass):
 @dataclass
 class _Marking:
     program: Program
+    by_channel: bool  # numbers of a sum of products differ by channel alone
     state: dict[Any, State] = field(default_factory=dict)
     claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
+    channels: dict[Any, set[int]] = field(default_factory=dict)  # axes of them in a region
 
     def __post_init__(self) -> None:
         self.edges = Edges(self.program)
@@ -127,9 +131,11 @@ class _Marking:
         self.closed(op.results)
         return True
 
-    def become(self, op: Op, state: State) -> bool:
+    def become(self, op: Op, state: State, channels: set[int] | None = None) -> bool:
         """Gives the result of an op its state; True, for the op belongs to a region."""
         self.state[op.results[0]] = state
+        if channels is not None and self.by_channel:
+            self.channels[op.results[0]] = channels
         return True
 
     def closed(self, values: Iterable[ir.Value]) -> None:
@@ -174,7 +180,9 @@ class _Marking:
             return False
         for i in free:
             self.edges.need(op, i)
-        return self.become(op, "open")
+        last = next((i for i in sides if i not in free), max(sides))
+        mine, *others = ({*rule.result_axes(op, i).values()} for i in (last, *{*sides} - {last}))
+        return self.become(op, "open", mine.difference(*others))
 
     def selection(self, op: Op) -> bool:
         """An op that quantization goes through: the edge is put after it."""
@@ -189,8 +197,10 @@ class _Marking:
             state = self.state.get(x)
             if only_user(x) is None or state not in ("open", "clamped"):
                 continue
-            if state == "open" and step(self.program, op, x) is not None:
-                return self.become(op, "open")
+            found = step(self.program, op, x) if state == "open" else None
+            channels = self.channels.get(x)
+            if found and (channels is None or _differ(found) <= channels):
+                return self.become(op, "open", channels)
             if clamp_of(self.program, op, x) is not None:
                 return self.become(op, "clamped")
         return False
@@ -228,7 +238,9 @@ class _Marking:
         if reduction(self.program, op) != "add":
             return False
         self.edges.need(op, 0, wide=True)
-        return self.become(op, "open")
+        last = len(shape_of(op.operands[0])) - 1
+        kept = last not in integers(op, "dimensions")
+        return self.become(op, "open", {len(shape_of(op.results[0])) - 1} if kept else set())
 
     # Edges
 
@@ -244,3 +256,8 @@ class _Marking:
             for i, v in enumerate(op.operands):
                 if v == cut.source:
                     self.edges.need(op, i, wide=wide)
+
+
+def _differ(numbers: Iterable[np.ndarray]) -> set[int]:
+    """The axes along which some numbers differ."""
+    return {a for v in map(compact, numbers) for a, n in enumerate(v.shape) if n > 1}
