@@ -3,7 +3,7 @@
 It is read from the markers of the `integer` level (`jq.ir.ops.integer_step`); the writers of other
 forms read nothing else. Codes have a scale and a zero point wherever they stand."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,7 +105,10 @@ MOVES = (
     *("compare", "select", "dynamic_slice", "dynamic_update_slice", "scatter"),
 )
 CONDITIONS = ("and", "or", "not")  # of truth values
-NUMBERS = ("add", "subtract", "multiply", "divide", "remainder", "sign")  # of indices of int32
+NUMBERS = (  # of indices of int32
+    *("add", "subtract", "multiply", "divide", "remainder", "sign", "abs", "negate"),
+    *("shift_left", "shift_right_arithmetic"),
+)
 
 
 def network(program: Program) -> Network:
@@ -185,9 +188,6 @@ class _Reader:
         if not (known or floats or conditions) or len(op.operation.results) != 1:
             what = rounded_as(values[-1]) or f"{words(op)} of {dtype_of(values[0])}"
             hint = "cut the model there"
-            readers = [v.owner for v in _behind(op) if kind_of(v.owner) == "stablehlo.compare"]
-            if any(dtype_of(r.operands[0]) == dtype_of(values[0]) == np.int64 for r in readers):
-                what, hint = "a comparison of two tensors", "compare their difference with 0"
             raise UserError(f"{what} has no form of its own", op=blamed(op), hint=hint)
         kind = "float" if floats else f"logical_{kind}" if conditions else kind
         if kind in NUMBERS:
@@ -236,14 +236,9 @@ def named(op: Op) -> str:
     return string_attr(op, NAME) or string_attr(op, SCOPE) or kind_of(op).removeprefix("stablehlo.")
 
 
-def _behind(op: Op) -> Iterable[ir.Value]:
-    """The results of an op, and what is computed of them."""
-    return reached(op.results, lambda v: [y for u in users(v) for y in u.results], 1000)
-
-
 def blamed(op: Op) -> str:
     """The user's name of an op, or of the first with a name that reads what came of it."""
-    for value in _behind(op):
+    for value in reached(op.results, lambda v: [y for u in users(v) for y in u.results], 1000):
         name = string_attr(value.owner, NAME) or string_attr(value.owner, SCOPE)
         if found := name or getattr(match_integer(value.owner), "name", ""):
             return found

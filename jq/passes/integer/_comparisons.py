@@ -14,7 +14,7 @@ from jq.ir.decisions import rounded_as
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
 from jq.passes.integer._sums import repeated
-from jq.passes.integer._values import I64, Leaf, centered, leaf_of, step_of
+from jq.passes.integer._values import Leaf, centered, leaf_of, step_of
 from jq.target.device_table import Device
 
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
@@ -50,12 +50,18 @@ def comparison(program: Program, op: Op, device: Device) -> ir.Value | None:
         x, y = (DOUBLE.by(OPS, OPS.shift_left(centered(v), 8), v.scale) for v in (left, right))
         return OPS.compare(x, y, direction)
     unit = max(left.scale, right.scale) / (1 << 30)
-    x, y = (
-        OPS.mul(v, round(leaf.scale / unit))
-        for leaf in (left, right)
-        for v in [centered(leaf, I64)]
-    )
-    return OPS.compare(x, y, direction)
+    (high, low), (other, rest) = (_words(leaf, round(leaf.scale / unit)) for leaf in (left, right))
+    first, last = OPS.compare(high, other, direction), OPS.compare(low, rest, direction)
+    return OPS.select(OPS.equal(high, other), last, first)
+
+
+def _words(leaf: Leaf, by: int) -> tuple[ir.Value, ir.Value]:
+    """The product of codes of 16 bits by one number up to 2^30: what its last 15 bits leave, and
+    those. It would not fit in 32 bits, and devices have no 64."""
+    d = centered(leaf)
+    low = OPS.mul(d, by & 0x7FFF)
+    carry = OPS.shift_right_signed(low, 15)
+    return OPS.add(OPS.mul(d, by >> 15), carry), OPS.sub(low, OPS.shift_left(carry, 15))
 
 
 def finite(program: Program, op: Op, device: Device) -> ir.Value | None:

@@ -10,6 +10,7 @@ from jq.base.errors import UserError
 from jq.device.forms.canonical.windows import Windows
 from jq.device.network import Node, Tensor
 from jq.ir import stablehlo
+from jq.ir.affine import compact
 from jq.ir.build import Attributes, integers
 
 _FOLDED: dict[str, Any] = {"integer_add": np.add, "integer_multiply": np.multiply}
@@ -76,6 +77,31 @@ class Lookups(Windows):
 
     def _integer_sign(self, node: Node) -> None:
         self.named(self._of("minimum", self._of("maximum", node.inputs[0], -1), 1))
+
+    def _integer_negate(self, node: Node) -> None:
+        self.named(self._of("integer_multiply", node.inputs[0], -1))
+
+    def _integer_abs(self, node: Node) -> None:
+        (x,) = node.inputs
+        self.named(self._of("maximum", x, self._of("integer_multiply", x, -1)))
+
+    def _integer_shift_left(self, node: Node) -> None:
+        self.named(self._of("integer_multiply", node.inputs[0], self._power(node)))
+
+    def _integer_shift_right_arithmetic(self, node: Node) -> None:
+        """The quotient by a power of two, rounded down."""
+        x, by = node.inputs[0], self._power(node)
+        found = self._of("integer_divide", x, by)
+        rest = self._of("integer_subtract", x, self._of("integer_multiply", found, by))
+        below = self._of("maximum", self._of("minimum", rest, 0), -1)
+        self.named(self._of("integer_add", found, below))
+
+    def _power(self, node: Node) -> Tensor:
+        """The power of two by which a node shifts."""
+        by = node.inputs[1].data
+        if by is None or not np.isin(by, range(31)).all():
+            raise UserError("a shift by no constant up to 30 has no form here", op=node.name)
+        return self._known(1 << compact(by))
 
     # Lookups
 

@@ -46,8 +46,9 @@ def gather_rows(b: Builder, step: Simple) -> None:
     """Rows of a table of codes or numbers."""
     rows, index = step.inputs
     count, (n, width) = math.prod(index.shape), (rows.shape[0], math.prod(rows.shape[1:]))
-    if rows.dtype == "bool":
-        raise UserError("a lookup of truth values has no form in TOSA", op=step.name)
+    if truth := rows.dtype == "bool":  # which GATHER does not have
+        cast = b.op("CAST", [b.of(rows)], (rows.shape, "int8"))
+        rows = Tensor(cast, rows.shape, "int8")
     flat = b.op("RESHAPE", [b.of(index), b.shape([1, count])], ([1, count], "int32"))
     flat_rows = (
         b.constant(rows.values, rows.dtype, [1, n, width])
@@ -55,7 +56,10 @@ def gather_rows(b: Builder, step: Simple) -> None:
         else b.op("RESHAPE", [b.of(rows), b.shape([1, n, width])], ([1, n, width], rows.dtype))
     )
     found = b.op("GATHER", [flat_rows, flat], ([1, count, width], rows.dtype))
-    b.op("RESHAPE", [found, b.shape(step.output.shape)], step.output)
+    made = (step.output.shape, rows.dtype) if truth else step.output
+    found = b.op("RESHAPE", [found, b.shape(step.output.shape)], made)
+    if truth:
+        b.op("CAST", [found], step.output)
 
 
 def halves(b: Builder, x: Tensor) -> list[tuple[str, int]]:
