@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from jq.ir import Op, Program, ir, kind_of, only_user, shape_of
+from jq.ir.affine import compact
 from jq.ir.decisions import declined_by_shape
+from jq.ir.ops import Contraction
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import Cut, functions
 from jq.passes.functions import as_normalization
@@ -82,3 +86,14 @@ def is_masked(program: Program, op: Op) -> bool:
             return False
         reader = following
     return False
+
+
+def differ(numbers: Iterable[np.ndarray]) -> set[int]:
+    """The axes along which some numbers differ."""
+    return {a for v in map(compact, numbers) for a, n in enumerate(v.shape) if n > 1}
+
+
+def channels_of(op: Op, rule: Contraction, index: int) -> set[int]:
+    """The axes of a product's result that one of its operands alone has."""
+    axes = {r.index: {*rule.result_axes(op, r.index).values()} for r in rule.roles(op)}
+    return axes.pop(index).difference(*axes.values())

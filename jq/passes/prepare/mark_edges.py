@@ -19,11 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
 from jq.formats import is_affine
 from jq.ir import Op, Program, dtype_of, integers, ir, kind_of, last_of, only_user, shape_of
-from jq.ir.affine import compact, is_constant, step
+from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape, rounded_as
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops import Contraction, elements, reduction, rule_of
@@ -32,6 +30,7 @@ from jq.ir.slicing import Cut, functions
 from jq.ir.values import CONTROL, LOOP, reads
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_float, is_table
+from jq.passes.prepare import _regions
 from jq.passes.prepare._choices import with_choices, with_own_roundings
 from jq.passes.prepare._regions import function_of, is_masked, on_codes, terms_inside
 from jq.planning.operands import find_weight
@@ -181,8 +180,7 @@ class _Marking:
         for i in free:
             self.edges.need(op, i)
         last = next((i for i in sides if i not in free), max(sides))
-        mine, *others = ({*rule.result_axes(op, i).values()} for i in (last, *{*sides} - {last}))
-        return self.become(op, "open", mine.difference(*others))
+        return self.become(op, "open", _regions.channels_of(op, rule, last))
 
     def selection(self, op: Op) -> bool:
         """An op that quantization goes through: the edge is put after it."""
@@ -199,7 +197,7 @@ class _Marking:
                 continue
             found = step(self.program, op, x) if state == "open" else None
             channels = self.channels.get(x)
-            if found and (channels is None or _differ(found) <= channels):
+            if found and (channels is None or _regions.differ(found) <= channels):
                 return self.become(op, "open", channels)
             if clamp_of(self.program, op, x) is not None:
                 return self.become(op, "clamped")
@@ -256,8 +254,3 @@ class _Marking:
             for i, v in enumerate(op.operands):
                 if v == cut.source:
                     self.edges.need(op, i, wide=wide)
-
-
-def _differ(numbers: Iterable[np.ndarray]) -> set[int]:
-    """The axes along which some numbers differ."""
-    return {a for v in map(compact, numbers) for a, n in enumerate(v.shape) if n > 1}
