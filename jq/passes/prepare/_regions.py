@@ -1,10 +1,10 @@
 """Softmax and normalizations in a float program, as far as a device computes them on codes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from jq.ir import Op, Program, ir, kind_of, only_user, shape_of
+from jq.ir import Op, Program, integers, ir, kind_of, only_user, shape_of
 from jq.ir.affine import compact
 from jq.ir.decisions import declined_by_shape
 from jq.ir.ops import Contraction
@@ -93,7 +93,14 @@ def differ(numbers: Iterable[np.ndarray]) -> set[int]:
     return {a for v in map(compact, numbers) for a, n in enumerate(v.shape) if n > 1}
 
 
-def channels_of(op: Op, rule: Contraction, index: int) -> set[int]:
-    """The axes of a product's result that one of its operands alone has."""
+def channels_of(op: Op, rule: Contraction, free: Sequence[int]) -> set[int]:
+    """The axes of a product's result that its weight alone has, or the last of its operands."""
     axes = {r.index: {*rule.result_axes(op, r.index).values()} for r in rule.roles(op)}
-    return axes.pop(index).difference(*axes.values())
+    weight = next((i for i in axes if i not in free), max(axes))
+    return axes.pop(weight).difference(*axes.values())
+
+
+def channels_left(op: Op) -> set[int]:
+    """The last axis of a sum, if it was the last axis of what is summed."""
+    last = len(shape_of(op.operands[0])) - 1
+    return set() if last in integers(op, "dimensions") else {len(shape_of(op.results[0])) - 1}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.formats import is_affine
-from jq.ir import Op, Program, dtype_of, integers, ir, kind_of, last_of, only_user, shape_of
+from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape, rounded_as
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
@@ -165,22 +165,18 @@ class _Marking:
         self.closed([cut.result])
 
     def contraction(self, op: Op) -> bool:
-        rule = rule_of(op)
-        if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
+        rule, program = rule_of(op), self.program
+        if not isinstance(rule, Contraction) or len(roles := rule.roles(op)) < 2:
             return False
-        sides = {r.index: r for r in rule.roles(op)}
-        free = [
-            i
-            for i, role in sides.items()
-            if find_weight(self.program, op.operands[i], role) is None
-            and not is_constant(self.program, op.operands[i])
-        ]
-        if not free or not all(is_float(op.operands[i]) for i in sides):
+        operands = {r: op.operands[r.index] for r in roles}
+        known = [r for r, v in operands.items() if is_constant(program, v)]
+        stored = [r for r, v in operands.items() if find_weight(program, v, r) is not None]
+        free = [r.index for r in roles if r not in known + stored]
+        if not free or not all(map(is_float, operands.values())):
             return False
         for i in free:
             self.edges.need(op, i)
-        last = next((i for i in sides if i not in free), max(sides))
-        return self.become(op, "open", _regions.channels_of(op, rule, last))
+        return self.become(op, "open", _regions.channels_of(op, rule, free))
 
     def selection(self, op: Op) -> bool:
         """An op that quantization goes through: the edge is put after it."""
@@ -236,9 +232,7 @@ class _Marking:
         if reduction(self.program, op) != "add":
             return False
         self.edges.need(op, 0, wide=True)
-        last = len(shape_of(op.operands[0])) - 1
-        kept = last not in integers(op, "dimensions")
-        return self.become(op, "open", {len(shape_of(op.results[0])) - 1} if kept else set())
+        return self.become(op, "open", _regions.channels_left(op))
 
     # Edges
 
