@@ -32,9 +32,8 @@ from jq.target.settings import Settings
 def rules_of(job: Job, groups: Sequence[Group], choice: Choice) -> tuple[Rule, ...]:
     """One rule for each op that is not as in the base pipeline. Its pattern is the op's name; where
     that is also the scope or the weight of another op, that op gets a rule of its own in front."""
-    wanted: dict[str, dict[str, Any]] = {}
-    for group, i in zip(groups, choice, strict=True):
-        wanted |= dict.fromkeys(group.ops, group.options[i].candidate.rule)
+    pairs = zip(groups, choice, strict=True)
+    wanted = {op: group.options[i].candidate.rule for group, i in pairs for op in group.ops}
     aliases = _aliases(job)
     hit = {
         name: {other for other, known in aliases.items() if name in known and other != name}
@@ -66,8 +65,7 @@ def with_rules(job: Job, rules: Sequence[Rule]) -> Job:
 
 def check_rules(job: Job, groups: Sequence[Group], choice: Choice, rules: Sequence[Rule]) -> None:
     """Raises `InternalError` where the rules lead to another plan than the one that was chosen."""
-    changed = with_rules(job, rules)
-    plan = make_plan(job.program, changed.pipeline, job.target, job.ranges)
+    plan = make_plan(job.program, with_rules(job, rules).pipeline, job.target, job.ranges)
     found = {op.name: op for op in plan.ops}
     for group, i in zip(groups, choice, strict=True):
         for op in group.options[i].plans:

@@ -32,8 +32,7 @@ def images(count: int, size: int, seed: int) -> np.ndarray:
     )
     edge = _fields(rng, (*shape, 1), power=2.0) > 0
     contrast = rng.uniform(0.2, 1.0, (count, 1, 1, 1))
-    shade = rng.normal(0, 1, (count, 1, 1, 3))
-    mixed = np.where(edge, first, contrast * second + shade)
+    mixed = np.where(edge, first, contrast * second + rng.normal(0, 1, (count, 1, 1, 3)))
     mixed -= mixed.mean(axis=(1, 2, 3), keepdims=True)
     mixed /= np.maximum(mixed.std(axis=(1, 2, 3), keepdims=True), 1.0)
     return mixed.astype(np.float32)

@@ -30,8 +30,7 @@ class TensorPlan:
 
     def describe(self) -> str:
         enc = self.encoding
-        most = max(enc.block, default=0)
-        rows = self.kind in ("dynamic", "given") and most == 1
+        rows = self.kind in ("dynamic", "given") and max(enc.block, default=0) == 1
         tokens = "per-token" if rows else enc.granularity
         came = " (stored)" if self.stored else " (given)" if self.kind == "given" else ""
         return f"{enc.format} {tokens} {enc.scheme}{came}"

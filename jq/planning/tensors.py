@@ -147,8 +147,7 @@ class TensorPlanner:
         self.has(
             "per-tensor", self.target.device.activation_granularities, "activations.granularity"
         )
-        fmt = affine_format(s.format)
-        seen = self.ranges.get(where, fmt.bits, s.scheme)
+        seen = self.ranges.get(where, affine_format(s.format).bits, s.scheme)
         if seen is None:
             self.unranged.append(where)
             raise Declined("no calibrated range; this op was not reached by the calibration data")

@@ -91,8 +91,7 @@ class Writer:
 
     def order(self, *xs: Tensor) -> tuple[int, ...]:
         """Axes in which an op on all elements alike needs the fewest transposes."""
-        computed = [x for x in xs if x.data is None]
-        return self.graph.orders((computed or list(xs))[0])[0]
+        return self.graph.orders(([x for x in xs if x.data is None] or list(xs))[0])[0]
 
     def doubt(self, step: Simple, why: str) -> None:
         self.near_ties[step.name] = why

@@ -46,9 +46,7 @@ class Elementwise(Writer):
         product = step.kind == "multiply"
         unit = float(a) * float(b) if product else n["unit"].item()
         many = n["factor"].reshape(-1)[0] * step.out.scale * 2.0 ** n["bits"].item() / unit
-        if abs(many - 1) < CLOSE:
-            return a, b
-        return F32(a * many), b if product else F32(b * many)
+        return (a, b) if abs(many - 1) < CLOSE else (F32(a * many), b if product else F32(b * many))
 
     def _ended(self, step: Simple, total: Codes) -> Codes:
         """The program's codes of int32 sums, a row for each channel that has its own numbers."""

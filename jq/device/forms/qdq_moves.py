@@ -99,8 +99,7 @@ class Moves(Writer):
         self.graph.move("MaxPool", step.inputs, step.output, CHANNELS_FIRST, **_windows(step))
 
     def _sum_pool(self, step: Simple) -> None:
-        terms = math.prod(step.attributes["window"])
-        x = self._mean_of(step, terms, CHANNELS_FIRST)
+        x = self._mean_of(step, math.prod(step.attributes["window"]), CHANNELS_FIRST)
         y = self.graph.op("AveragePool", [x], count_include_pad=1, **_windows(step))
         y = self.with_bias(y, step, "a sum")
         self.graph.hold(step.output, self.codes(y, step), CHANNELS_FIRST)

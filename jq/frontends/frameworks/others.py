@@ -115,8 +115,7 @@ def from_haiku(
         raise UserError("a function with state needs it", hint="from_haiku(..., state=state)")
     inputs = as_inputs(example_inputs)
     takes_key = "rng" in inspect.signature(apply).parameters
-    before = 1 + stateful + takes_key
-    keywords = in_evaluation(apply, before + len(inputs), call or {})
+    keywords = in_evaluation(apply, 1 + stateful + takes_key + len(inputs), call or {})
     both = {**params, **{f"state/{name}": kept for name, kept in (state or {}).items()}}
 
     def fn(both: Any, drawn: Mapping[str, Any], *args: Any) -> Any:

@@ -80,8 +80,7 @@ def _imported(data: bytes, path: Path, sizes: Mapping[str, int] | None) -> Impor
 def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
     lowered = lower(model, sizes)
     constants, notes = flatten(lowered.module, [name for name, _ in lowered.params])
-    block = main_of(lowered.module).entry_block
-    weights = bind(block, len(lowered.inputs), lowered.params)
+    weights = bind(main_of(lowered.module).entry_block, len(lowered.inputs), lowered.params)
     update_signature(main_of(lowered.module))
     trees = lowered.in_tree, lowered.out_tree
     return make_program(

@@ -47,8 +47,7 @@ class XlaExecutable:
         options, again = (
             [_OPTIONS | xla_options(copy.module, **o) for o in each] for each in (chosen, (plain,))
         )
-        weights = list(program.weights.values())
-        self._loaded = load(copy.bytecode(), options, weights, again)
+        self._loaded = load(copy.bytecode(), options, list(program.weights.values()), again)
         self._inputs = program.inputs
         self._names = {name: i for i, name in enumerate(program.weights)}
 

@@ -67,8 +67,7 @@ def plain(base: float, dims: int, factor: float = 1.0) -> Rope:
 def llama3(f: np.ndarray, factor: float, low: float, high: float, original: int) -> Rope:
     """Frequencies of fewer than `low` turns in `original` tokens are divided by `factor`, of more
     than `high` kept, and between the two blended."""
-    turns = original * f / (2 * math.pi)
-    kept = np.clip((turns - low) / (high - low), 0, 1)
+    kept = np.clip((original * f / (2 * math.pi) - low) / (high - low), 0, 1)
     return Rope(tuple(f * kept + f / factor * (1 - kept)))
 
 

@@ -112,8 +112,7 @@ def offenders(program: Program) -> list[Any]:
     from_codes = flow.forwards([v for op in _markers(program) for v in op.results])
     inputs = list(program.body.arguments)[: len(program.inputs)]
     from_inputs = flow.forwards(inputs)
-    floats = filter(_float, inputs)
-    on_device = from_codes | flow.forwards(floats)
+    on_device = from_codes | flow.forwards(filter(_float, inputs))
     to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
     between, fed = from_codes & to_codes, from_codes | from_inputs
 

@@ -44,8 +44,7 @@ def exp2(x: Number) -> Number:
     whole = x.rounded()
     series = polynomial(EXP, x - whole)
     exponent = where(x.equals(x), whole, 0).as_type(np.int64)
-    two = ((exponent + BIAS) << FRACTION).bits(np.float64)
-    return (series * two).as_type(np.float32)
+    return (series * ((exponent + BIAS) << FRACTION).bits(np.float64)).as_type(np.float32)
 
 
 def polynomial(coefficients: Sequence[float], x: Number) -> Number:

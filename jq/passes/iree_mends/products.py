@@ -51,8 +51,7 @@ class OrderBroadcasts(Mend):
 
     def rewritten(self, op: Op) -> None:
         dims = integers(op, DIMS)
-        order = [int(i) for i in np.argsort(dims)]
-        op.operands[0] = OPS.transpose(op.operands[0], order)
+        op.operands[0] = OPS.transpose(op.operands[0], [int(i) for i in np.argsort(dims)])
         op.attributes[DIMS] = i64_array(sorted(dims))
 
 

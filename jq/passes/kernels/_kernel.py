@@ -75,8 +75,7 @@ def call_kernel(
 def quantize_blocks(program: Program, kernel: QuantizeBlocks, marker: Marker) -> list[ir.Value]:
     """The results of the kernel, of what a `jq.quantize_dynamic` reads."""
     x = OPS.convert(marker.op.operands[0], np.float32)
-    every = range(len(shape_of(x)))
-    largest = [OPS.reduce_max(OPS.abs(x), every)] if kernel.whole else []
+    largest = [OPS.reduce_max(OPS.abs(x), range(len(shape_of(x))))] if kernel.whole else []
     return call_kernel(program, kernel, [x, *largest], f"{marker.tensor}/quantize")
 
 

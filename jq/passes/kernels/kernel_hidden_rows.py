@@ -23,8 +23,7 @@ from jq.passes.kernels._rows_read import NOTHING, First, Nonzero, Reads, Rows, S
 class KernelHiddenRows(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         program.run_passes("func.func(cse)")  # equal masks are one value
-        reads = Reads(program)
-        partial = list(_found(reads))
+        partial = list(_found(Reads(program)))
         if not partial:
             return False
         widest = _widest(rows for _, _, rows in partial)

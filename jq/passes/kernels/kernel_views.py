@@ -92,8 +92,7 @@ def _flipped(program: Program, op: Op, declared: dict[str, func.FuncOp]) -> list
     if op.operation.name in _MOVE:
         with at(op):
             operands = [_kernel.unsigned_view(v) for v in op.operation.operands]
-            result = op.operation.results[0]
-            shape = tuple(ir.RankedTensorType(result.type).shape)
+            shape = tuple(ir.RankedTensorType(op.operation.results[0].type).shape)
             return [like(op, operands, shape, np.int8)]
     kernel = _unsigned(_kernel.called(declared, op))
     if kernel is None:

@@ -249,8 +249,7 @@ def _rotate(loop: Op) -> None:
     def again(before: ir.Value) -> ir.Value:
         return inlined(condition, [*last_of(body).operands, before])[0]
 
-    new = carried(loop, first, again)
-    test = new.regions[0].blocks[0]
+    test = carried(loop, first, again).regions[0].blocks[0]
     end_with(test, [test.arguments[-1]])
     for op in reversed(list(test.operations)[:-1]):
         op.operation.erase()

@@ -87,8 +87,7 @@ class _Hoist:
     def run(self, marker: Marker, key: _Key) -> None:
         x = marker.op.operands[0]
         if self._goes_through(x, key):
-            codes = self._codes(x, key, marker.tensor)
-            marker.op.results[0].replace_all_uses_with(codes)
+            marker.op.results[0].replace_all_uses_with(self._codes(x, key, marker.tensor))
 
     def _goes_through(self, x: ir.Value, key: _Key) -> bool:
         """True if `x` is the result of an op to move through."""

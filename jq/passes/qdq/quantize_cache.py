@@ -73,8 +73,7 @@ def _keeps_rows(op: Op, operand: int) -> bool:
 def _loop_of(op: Op) -> Any | None:
     """The loop whose body an op ends."""
     owner = op.operation.block.owner
-    name = owner.operation.name
-    body = name == LOOP and owner.regions[1].blocks[0] == op.operation.block
+    body = owner.operation.name == LOOP and owner.regions[1].blocks[0] == op.operation.block
     return owner if body else None
 
 

@@ -114,8 +114,7 @@ class Closure:
 
     def _term(self, op: Op, number: int, rotation: Rotation) -> None:
         """Rotates a term of a sum: a constant gets a rotated copy."""
-        value = op.operands[number]
-        constant = constant_of(self.program, value)
+        constant = constant_of(self.program, op.operands[number])
         if constant is None:
             self._operand(op, number, rotation)
         elif constant.any() and sum(n > 1 for n in constant.shape) > 1:

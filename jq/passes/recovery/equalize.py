@@ -46,8 +46,7 @@ class Equalize(Recovery):
         }
         found: Mapping[str, np.ndarray]
         if cx.known_smoothing is None:
-            chosen = cx.settings.activations
-            what = f"{self!r} {chosen.format} {planned} {list(inputs)}"
+            what = f"{self!r} {cx.settings.activations.format} {planned} {list(inputs)}"
             with np.errstate(all="ignore"):  # calibration refuses what is not finite
                 found = cx.found(program, what, lambda: self._search(program, cx, inputs, planned))
         else:

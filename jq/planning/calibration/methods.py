@@ -125,8 +125,7 @@ def _symmetric(size: np.ndarray, share: np.ndarray, bits: int) -> float:
     end = float(size @ share)
     for _ in range(ITERATIONS):
         above = size > end
-        inside = share @ ((size > 0) & ~above)
-        weight = 4.0**-bits / 3 * inside + share @ above
+        weight = 4.0**-bits / 3 * (share @ ((size > 0) & ~above)) + share @ above
         end = float((share * above) @ size / weight) if weight else end
     return end
 

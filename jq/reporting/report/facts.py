@@ -188,8 +188,7 @@ def _activations(ranges: Ranges, comparison: Comparison) -> list[Shape]:
         h = Histogram.of(packed[0])
         if not len(h.counts):
             continue
-        first = np.floor(h.low / h.width) * h.width
-        edges = first + h.width * np.arange(len(h.counts) + 1)
+        edges = np.floor(h.low / h.width) * h.width + h.width * np.arange(len(h.counts) + 1)
         clip = None if row.clip_low is None else (row.clip_low, row.clip_high or 0.0)
         note = row.kind if clip is None else f"{row.kind}, {row.saturation:.3%} beyond"
         layer = row.name.rpartition(":")[0]

@@ -95,8 +95,7 @@ class Steps:
         """`x` with its axes in another order; of a constant, a constant."""
         if list(order) == list(range(len(x.shape))):
             return x
-        shape = [x.shape[a] for a in order]
-        made = self.fresh(x, shape)
+        made = self.fresh(x, [x.shape[a] for a in order])
         made = replace(made, scale=_moved(x.scale, order), zero_point=_moved(x.zero_point, order))
         if x.data is not None:
             return replace(made, data=np.ascontiguousarray(x.data.transpose(order)))

@@ -91,8 +91,7 @@ class Products(Builder):
         operands = [self.constant(made.output.shape), weights[0], x, weights[1]]
         self.finish(made, "TRANSPOSE_CONV", operands, **strides(step.attributes))
         if np.any(cut):
-            start = [0, -cut[0][0], -cut[1][0], 0]
-            self.slice(self.known[whole.name], start, step.output)
+            self.slice(self.known[whole.name], [0, -cut[0][0], -cut[1][0], 0], step.output)
 
     def _plain_matmul(self, step: Simple) -> None:
         a, b = step.inputs

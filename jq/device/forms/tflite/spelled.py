@@ -117,8 +117,7 @@ class Spelled(Products):
         )
         factor = given["gamma"].reshape(-1) * math.sqrt(n) * 2.0**-30 / out.scale
         numbers = {"factor": factor, "behind": given["beta"] / out.scale, "bias": np.zeros(1)}
-        total = self.ops.convert(unit, np.int32)
-        self.finished(replace(step, numbers=numbers), total)
+        self.finished(replace(step, numbers=numbers), self.ops.convert(unit, np.int32))
 
     def _quotient(self, step: Simple) -> None:
         ops = self.ops

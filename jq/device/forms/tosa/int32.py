@@ -65,8 +65,7 @@ class Int32:
 def squares(x: Int32, bits: int, axis: int, more: int) -> tuple[Int32, Int32]:
     """The sum of squares along an axis of `0 <= x < 2^bits`, plus a constant, below 2^62: its high
     and low 31 bits. Sums of products of parts of x stay in 32 bits, and become digits."""
-    n = x.shape[axis]
-    part = (WORD - math.ceil(math.log2(max(n, 2)))) // 2
+    part = (WORD - math.ceil(math.log2(max(x.shape[axis], 2)))) // 2
     count = -(-bits // part)
     parts = [(x >> (i * part)) & ((1 << part) - 1) for i in range(count)]
     found: list[Any] = [more >> (DIGIT * i) & ((1 << DIGIT) - 1) for i in range(5)]

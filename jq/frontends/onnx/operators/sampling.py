@@ -111,8 +111,7 @@ def _line(at: Any, n: int) -> tuple[list[Any], list[Any]]:
     at = jnp.clip(at, 0, n - 1)
     low = jnp.minimum(jnp.floor(at), n - 1)
     share = at - low
-    high = jnp.minimum(low + 1, n - 1)
-    index = [low.astype(np.int32), high.astype(np.int32)]
+    index = [low.astype(np.int32), jnp.minimum(low + 1, n - 1).astype(np.int32)]
     return index, [jnp.where(live, 1 - share, 0), jnp.where(live, share, 0)]
 
 

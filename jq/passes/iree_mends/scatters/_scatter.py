@@ -52,8 +52,7 @@ def read(op: Op) -> Scatter:
         last = shape[axis] - windows[axis]
         begin, reach = component(indices, dims.index_vector_dim, k, places)
         if reach[0] < 0 or reach[1] > last:
-            largest = int(np.iinfo(dtype_of(begin)).max)
-            most = min(last, largest)
+            most = min(last, int(np.iinfo(dtype_of(begin)).max))
             checks += [OPS.compare(begin, 0, "GE"), OPS.compare(begin, most, "LE")]
             begin = clip(OPS, begin, 0, most)
         if shape[axis] != windows[axis]:

@@ -74,8 +74,7 @@ def one_by_one(op: Op, s: scatters.Scatter, operands: list[ir.Value]) -> list[ir
     begins = {axis: OPS.reshape(v, (count,)) for axis, v in s.begins.items()}
     inside = s.inside and OPS.reshape(s.inside, (count,))
     updates = [OPS.reshape(u, (count, *s.windows)) for u in s.updates]
-    zero = OPS.constant(np.zeros((), np.int32))
-    carried = [zero, *operands]
+    carried = [OPS.constant(np.zeros((), np.int32)), *operands]
     loop = ir.Operation.create(
         "stablehlo.while", results=[v.type for v in carried], operands=carried, regions=2
     )

@@ -197,6 +197,5 @@ def _split(program: Program, p: StoredProduct, isa: str, view: MatrixView) -> st
     rows = call_kernel(program, split, [view.rows], f"{p.name}/split")
     operands = [*rows, *weight.operands(program, p.name, kernel)]
     (value,) = call_kernel(program, kernel, operands, p.name)
-    result = p.op.results[0]
-    replace_op(p.op, [OPS.convert(view.result(value), dtype_of(result))])
+    replace_op(p.op, [OPS.convert(view.result(value), dtype_of(p.op.results[0]))])
     return kernel.name

@@ -61,8 +61,7 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
     waiting = list(dict.fromkeys([*(x.whole for x in lookups), *_candidates(program)]))
     while waiting:
         seen.update(waiting)
-        constant = Constant(program)
-        found = list(_quantized(program, waiting, constant))
+        found = list(_quantized(program, waiting, Constant(program)))
         waiting = []
         for f in found:
             f.layers = f.value in layers

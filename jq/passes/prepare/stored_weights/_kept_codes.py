@@ -155,8 +155,7 @@ def _gives(made: Parts, whole: np.ndarray, size: np.ndarray) -> bool:
 
     `size`: of what was rounded."""
     enc, parts = made
-    fmt = get_format(enc.format)
-    decoded = np.asarray(fmt.to_numpy(parts, enc), np.float64)
+    decoded = np.asarray(get_format(enc.format).to_numpy(parts, enc), np.float64)
     bound = 2.0 ** -ml_dtypes.finfo(whole.dtype).nmant
     return bool((abs(decoded - whole.astype(np.float64)) <= bound * size.astype(np.float64)).all())
 

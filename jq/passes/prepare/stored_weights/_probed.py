@@ -82,8 +82,7 @@ def _is_spread(value: ir.Value) -> bool:
 
 def _computed(chain: list[Op], source: ir.Value, number: int) -> ir.Value:
     """The last value of a chain, with a number in the place of all codes."""
-    plain = OPS.full(source, np.int8(number))
-    known = {source: OPS.convert(plain, dtype_of(source))}
+    known = {source: OPS.convert(OPS.full(source, np.int8(number)), dtype_of(source))}
     for op in chain:
         known[op.results[0]] = copied(op, [known.get(v, v) for v in op.operands]).results[0]
     return OPS.convert(known[chain[-1].results[0]], np.float32)

@@ -110,8 +110,7 @@ def _extended(past: Any, new: Any, before: Any, total: int) -> Any:
     """The cache with the new elements of each batch entry after those that it has."""
     if past is None:
         past = jnp.zeros((*new.shape[:2], 0, new.shape[3]), new.dtype)
-    behind = max(0, total - past.shape[2])
-    buffer = jnp.pad(past, ((0, 0), (0, 0), (0, behind), (0, 0)))
+    buffer = jnp.pad(past, ((0, 0), (0, 0), (0, max(0, total - past.shape[2])), (0, 0)))
     if new.shape[2] == buffer.shape[2]:
         return new
     rows = [
