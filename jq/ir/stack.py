@@ -80,6 +80,22 @@ def counter(program: Program, op: Op) -> tuple[int, range] | None:
     return index, range(first, last, step)
 
 
+def joined(body: ir.Block, place: int, index: int, numbers: range, times: int) -> ir.Value:
+    """A value of the body; rows that its iterations put at the counter are put there at once."""
+    given = whole = last_of(body).operands[place]
+    rows, places, kind = [], list[ir.Value](), "stablehlo.dynamic_update_slice"
+    while len(list(whole.uses)) == 1 and (update := maker(whole, kind)) is not None:
+        whole, row, *places = update.operands
+        rows.append(row)
+    axes = [axis for axis, begin in enumerate(places) if begin == body.arguments[index]]
+    alone = whole == body.arguments[place] and len(list(whole.uses)) == 1
+    if not alone or len(rows) != times or len(axes) != 1 or shape_of(rows[0])[axes[0]] != 1:
+        return given
+    if numbers.step != 1 or numbers.start < 0 or numbers.stop > shape_of(given)[axes[0]]:
+        return given
+    return stablehlo.dynamic_update_slice(whole, OPS.concatenate(rows[::-1], axes[0]), places)
+
+
 def _integer(program: Program, value: ir.Value) -> int | None:
     number = evaluate(program, value)
     return None if number is None or number.shape else int(number)

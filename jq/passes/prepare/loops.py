@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, stablehlo, walk
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, walk
 from jq.ir.build import inlined
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
@@ -13,7 +13,7 @@ from jq.ir.hoist import carried, end_with
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.ops.lookup import is_product
 from jq.ir.slicing import compute
-from jq.ir.stack import counter, trip_count
+from jq.ir.stack import counter, joined, trip_count
 from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
@@ -168,9 +168,7 @@ class PartialUnroll(Pass):
     IREE starts each iteration by itself, and copies in it all rows that a scan has stacked so far:
     rows of several iterations are put there at once. What is left over runs in front of the loop.
 
-    Options:
-        times: how many iterations at most, a power of two.
-        limit: of the ops that an iteration has then."""
+    Options: `times`, iterations at most; `limit`, of the ops that an iteration has then."""
 
     times: int = 8
     limit: int = 512
@@ -199,25 +197,9 @@ def _repeat(program: Program, loop: Op, doublings: int) -> None:
         with at(last_of(body)):
             end_with(body, inlined(body, last_of(body).operands))
     with at(last_of(body)):
-        values = [_joined(body, place, index, numbers, times) for place in range(len(first))]
+        values = [joined(body, place, index, numbers, times) for place in range(len(first))]
         values[index] = OPS.add(body.arguments[index], numbers.step * times)
         end_with(body, values)
-
-
-def _joined(body: ir.Block, place: int, index: int, numbers: range, times: int) -> ir.Value:
-    """A value of the body; rows that its iterations put at the counter are put there at once."""
-    given = whole = last_of(body).operands[place]
-    rows, places = [], list[ir.Value]()
-    while len(list(whole.uses)) == 1 and (update := maker(whole, UPDATE)) is not None:
-        whole, row, *places = update.operands
-        rows.append(row)
-    axes = [axis for axis, begin in enumerate(places) if begin == body.arguments[index]]
-    alone = whole == body.arguments[place] and len(list(whole.uses)) == 1
-    if not alone or len(rows) != times or len(axes) != 1 or shape_of(rows[0])[axes[0]] != 1:
-        return given
-    if numbers.step != 1 or numbers.start < 0 or numbers.stop > shape_of(given)[axes[0]]:
-        return given
-    return stablehlo.dynamic_update_slice(whole, OPS.concatenate(rows[::-1], axes[0]), places)
 
 
 class RotateLoops(Pass):
