@@ -67,7 +67,7 @@ def counter(program: Program, op: Op) -> tuple[int, range] | None:
     if test is None or direction_of(test) != "LT":
         return None
     count, end = test.operands
-    if maker(count) is not None or count.owner != cond:
+    if maker(count) is not None or count.owner != cond or dtype_of(count).kind not in "iu":
         return None
     index = ir.BlockArgument(count).arg_number
     add = maker(last_of(body).operands[index], "stablehlo.add")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, walk
-from jq.ir.build import inlined
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, stablehlo, walk
+from jq.ir.build import constant_of, inlined
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
 from jq.ir.hoist import carried, end_with
@@ -198,7 +198,9 @@ def _repeat(program: Program, loop: Op, doublings: int) -> None:
             end_with(body, inlined(body, last_of(body).operands))
     with at(last_of(body)):
         values = [joined(body, place, index, numbers, times) for place in range(len(first))]
-        values[index] = OPS.add(body.arguments[index], numbers.step * times)
+        count = body.arguments[index]
+        step = np.array(numbers.step * times).astype(dtype_of(count))  # may wrap, as the sum does
+        values[index] = stablehlo.add(count, constant_of(step))
         end_with(body, values)
 
 
