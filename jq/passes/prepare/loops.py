@@ -166,7 +166,8 @@ class PartialUnroll(Pass):
         while (%i < 64) { BODY(%i) } -> while (%i < 64) { BODY(%i); ...; BODY(%i + 7) }
 
     IREE starts each iteration by itself, and copies in it all rows that a scan has stacked so far:
-    rows of several iterations are put there at once. What is left over runs in front of the loop.
+    rows of several iterations are put there at once. They are a power of two that divides all:
+    IREE refuses loops ("indirect buffer reference") that begin behind copies of what they do.
 
     Options: `times`, iterations at most; `limit`, of the ops that an iteration has then."""
 
@@ -177,27 +178,23 @@ class PartialUnroll(Pass):
         changed = False
         for loop in [op for op in program.walk() if op.operation.name == "stablehlo.while"]:
             ops = list(walk(loop.regions[1].blocks[0]))
-            room = min(self.times, self.limit // len(ops), trip_count(program, loop) or 0)
-            if room > 1 and all(op.operation.name != "stablehlo.while" for op in ops):
-                _repeat(program, loop, room.bit_length() - 1)
+            trips, most = trip_count(program, loop) or 0, min(self.times, self.limit // len(ops))
+            doublings = min(most.bit_length(), (trips & -trips).bit_length()) - 1
+            if doublings > 0 and all(op.operation.name != "stablehlo.while" for op in ops):
+                _repeat(program, loop, doublings)
                 changed = True
         return program.tidied(changed)
 
 
 def _repeat(program: Program, loop: Op, doublings: int) -> None:
     """An iteration does the work of 2 ** doublings."""
-    body, times, first = loop.regions[1].blocks[0], 2**doublings, list(loop.operands)
+    body, times = loop.regions[1].blocks[0], 2**doublings
     index, numbers = counter(program, loop) or (0, range(0))
-    with at(loop):
-        for _ in range(len(numbers) % times):
-            first = inlined(body, first)
-    for place, value in enumerate(first):
-        loop.operation.operands[place] = value
     for _ in range(doublings):
         with at(last_of(body)):
             end_with(body, inlined(body, last_of(body).operands))
     with at(last_of(body)):
-        values = [joined(body, place, index, numbers, times) for place in range(len(first))]
+        values = [joined(body, place, index, numbers, times) for place in range(len(loop.operands))]
         count = body.arguments[index]
         step = np.array(numbers.step * times).astype(dtype_of(count))  # may wrap, as the sum does
         values[index] = stablehlo.add(count, constant_of(step))
