@@ -25,7 +25,7 @@ from jq.target.settings import FLOAT
 SAMPLES = 128  # calls that steps are fitted to and tried on
 HELD = 4  # of so many one is not fitted to
 GAIN = 1.3  # times smaller the error must be
-OTHERS = (("rotate", "rotate-online", "gptq"), ("rotate-online", "smooth", "gptq"))
+OTHERS = (("rotate", "rotate-online", "gptq"), ("rotate", "rotate-online", "smooth", "gptq"))
 CALIBRATED = ("equalize", "bias-correction")  # with each of them, as with the usual steps
 
 
