@@ -178,18 +178,20 @@ class PartialUnroll(Pass):
         changed = False
         for loop in [op for op in program.walk() if op.operation.name == "stablehlo.while"]:
             ops = list(walk(loop.regions[1].blocks[0]))
-            trips, most = trip_count(program, loop) or 0, min(self.times, self.limit // len(ops))
+            found = counter(program, loop)
+            if found is None or any(op.operation.name == "stablehlo.while" for op in ops):
+                continue
+            trips, most = len(found[1]), min(self.times, self.limit // len(ops))
             doublings = min(most.bit_length(), (trips & -trips).bit_length()) - 1
-            if doublings > 0 and all(op.operation.name != "stablehlo.while" for op in ops):
-                _repeat(program, loop, doublings)
+            if doublings > 0:
+                _repeat(loop, *found, doublings)
                 changed = True
         return program.tidied(changed)
 
 
-def _repeat(program: Program, loop: Op, doublings: int) -> None:
-    """An iteration does the work of 2 ** doublings."""
+def _repeat(loop: Op, index: int, numbers: range, doublings: int) -> None:
+    """An iteration does the work of 2 ** doublings; `index`, `numbers` as of `counter`."""
     body, times = loop.regions[1].blocks[0], 2**doublings
-    index, numbers = counter(program, loop) or (0, range(0))
     for _ in range(doublings):
         with at(last_of(body)):
             end_with(body, inlined(body, last_of(body).operands))
