@@ -56,8 +56,8 @@ def comparison(program: Program, op: Op, device: Device) -> ir.Value | None:
 
 
 def _words(leaf: Leaf, by: int) -> tuple[ir.Value, ir.Value]:
-    """The product of codes of 16 bits by one number up to 2^30: what its last 15 bits leave, and
-    those. It would not fit in 32 bits, and devices have no 64."""
+    """Codes of 16 bits times one number up to 2^30, in two words of 32 bits, as devices have no
+    64: the bits above the last 15, with the sign, and the last 15."""
     d = centered(leaf)
     low = OPS.mul(d, by & 0x7FFF)
     carry = OPS.shift_right_signed(low, 15)
