@@ -35,39 +35,30 @@ def train_classifier(
 ) -> Params:
     """Minimises the cross entropy of `fn(params, images[i])` against `labels[i]`.
 
-    Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov and Hutter 2019)
-    and a cosine schedule from `rate` to 0. Every epoch visits a new permutation of the data and
-    leaves out its incomplete last batch."""
+    Adam (Kingma and Ba 2015) with decoupled weight decay (Loshchilov and Hutter 2019) and a cosine
+    schedule from `rate` to 0. Every epoch visits a new permutation of the data and leaves out its
+    incomplete last batch."""
+    import optax  # takes long to import
+
     rng = np.random.default_rng(seed)
     per_epoch = len(images) // batch
-    total = epochs * per_epoch
+    falling = optax.cosine_decay_schedule(rate, epochs * per_epoch)
+    rule = optax.adamw(lambda done: falling(done + 1), weight_decay=decay)
 
     def loss(p: Params, x: jax.Array, y: jax.Array) -> jax.Array:
-        scores = jax.nn.log_softmax(fn(p, x))
-        return -jnp.mean(jnp.take_along_axis(scores, y[:, None], axis=1))
+        return optax.softmax_cross_entropy_with_integer_labels(fn(p, x), y).mean()
 
     @jax.jit  # one step, called in a Python loop: XLA's CPU convolutions crawl inside a `while`
-    def step(state: Any, t: jax.Array, x: jax.Array, y: jax.Array) -> Any:
-        p, m, v = state
-        lr = rate * 0.5 * (1 + jnp.cos(jnp.pi * t / total))
-        g = jax.grad(loss)(p, x, y)
-        m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
-        v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
+    def step(p: Params, state: Any, x: jax.Array, y: jax.Array) -> Any:
+        changes, state = rule.update(jax.grad(loss)(p, x, y), state, p)
+        return optax.apply_updates(p, changes), state
 
-        def update(w: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-            direction = (a / (1 - 0.9**t)) / (jnp.sqrt(b / (1 - 0.999**t)) + 1e-8)
-            return w - lr * (direction + decay * w)
-
-        return jax.tree.map(update, p, m, v), m, v
-
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    state, t = (params, zeros, zeros), 0
+    state = rule.init(params)
     for _ in range(epochs):
         order = rng.permutation(len(images))[: per_epoch * batch]
         for index in order.reshape(per_epoch, batch):
-            t += 1
-            state = step(state, np.float32(t), images[index], labels[index])
-    return state[0]
+            params, state = step(params, state, images[index], labels[index])
+    return params
 
 
 TEST = 544
