@@ -107,7 +107,6 @@ def _of_the_standard(others: set[str]) -> dict[str, Sample]:
 FOLDED = {"ConstantOfShape"}  # all of what it reads is known
 ELSEWHERE = {
     "SplitToSequence": "its result is no array",
-    "CastLike": "the package's cases are of NaN and of types that ONNX Runtime does not give",
     "Loop": "without numbers of trips and conditions it has no size",
     "Range": "the package's first case is of float16, which ONNX Runtime has not",
     "Scan": "its body declares the shapes, which nobody needs",

@@ -20,26 +20,17 @@ def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up", node: 
     x = plain(x)
     if dtype.hasobject or np.dtype(x.dtype).hasobject:
         raise node.refuse("strings are not supported")
-    return _cast(x, dtype, saturate, round_mode)
-
-
-def _cast(x: Any, dtype: np.dtype[Any], saturate: int, mode: str) -> Any:
-    """A cast; to float8_e8m0, the exponent alone, rounded up, down or to the nearest power."""
     if dtype.name != "float8_e8m0fnu":
         return convert(x, dtype, bool(saturate))
+    # The exponent alone, rounded up, down or to the nearest power.
     x = jnp.asarray(x).astype(np.float32)
     bits = lax.bitcast_convert_type(x, np.uint32)
     exponent, fraction = (bits >> 23) & 255, bits & 0x7FFFFF
-    up = {"up": fraction > 0, "down": fraction < 0, "nearest": fraction >= 0x400000}[mode]
+    up = {"up": fraction > 0, "down": fraction < 0, "nearest": fraction >= 0x400000}[round_mode]
     limit = 254 if saturate else 255
     code = jnp.where(exponent == 255, 255, jnp.minimum(exponent + up, limit))
     code = jnp.where(jnp.isinf(x) & bool(saturate), 254, code)
     return lax.bitcast_convert_type(code.astype(np.uint8), dtype)
-
-
-@operator("CastLike")
-def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "up") -> Array:
-    return _cast(x, np.dtype(target.dtype), saturate, round_mode)
 
 
 @operator("BitCast")
