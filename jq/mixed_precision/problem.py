@@ -21,7 +21,7 @@ from jq.mixed_precision.costs import Choice
 from jq.mixed_precision.encodings import stored_weights
 from jq.mixed_precision.groups import Group, Option, Stored, make_groups
 from jq.mixed_precision.switch import SwitchProgram
-from jq.passes.pipeline import flat_settings, make_plan
+from jq.passes.pipeline import changed_settings, make_plan
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments.collect import MomentsCache
 from jq.planning.operands import contractions, find_weight, op_name
@@ -118,9 +118,8 @@ class MixedPipeline:
 
 def pipeline_of(manifest: Manifest) -> MixedPipeline:
     """The pipeline of an artifact, as a file that can be edited: `auto` with what it chose."""
-    usual = flat_settings(Settings().model_dump(mode="json"))
-    used = flat_settings(manifest.settings)
-    settings = {k: v for k, v in used.items() if v is not None and v != usual.get(k)}
+    changed = changed_settings(manifest.settings, Settings())
+    settings = {k: v for k, v in changed.items() if v is not None}
     notes = [f"What {manifest.pipeline} came to", *manifest.notes]
     rules = tuple(Rule(**rule) for rule in manifest.rules)
     return MixedPipeline("", settings, rules, tuple(" ".join(n.split()) for n in notes))

@@ -74,6 +74,12 @@ def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
+def changed_settings(used: Mapping[str, Any], usual: Settings) -> dict[str, Any]:
+    """The settings of a manifest that are not those of `usual`, by dotted keys."""
+    known = flat_settings(usual.model_dump(mode="json"))
+    return {k: v for k, v in flat_settings(dict(used)).items() if known.get(k) != v}
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A pipeline ready to run.

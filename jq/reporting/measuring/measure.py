@@ -26,7 +26,7 @@ from jq.frontends.source import Data, Source
 from jq.ir import Program
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.types import signature
-from jq.passes.pipeline import PipelineFile, flat_settings, load_pipeline
+from jq.passes.pipeline import PipelineFile, changed_settings, load_pipeline
 from jq.planning.decisions import QuantPlan
 from jq.reporting.benchmark.session import Job as BenchJob
 from jq.reporting.benchmark.session import bench as measure_jobs
@@ -94,9 +94,7 @@ def plan_again(
     manifest, own = compiled.manifest, compiled.manifest.own_files
     pipeline = PipelineFile(**own["pipeline"]) if "pipeline" in own else manifest.pipeline
     target = Target(**own["target"]) if "target" in own else manifest.target
-    usual = flat_settings(load_pipeline(pipeline).settings.model_dump())
-    used = flat_settings(manifest.settings)
-    given = {key: value for key, value in used.items() if usual.get(key) != value}
+    given = changed_settings(manifest.settings, load_pipeline(pipeline).settings)
     rules = [Rule(**rule) for rule in manifest.rules]
     job = prepare_job(source, Request(pipeline, target, given, rules, calibration))
     return job, plan_job(job, Stages())

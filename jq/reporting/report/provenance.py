@@ -9,7 +9,7 @@ from typing import Any
 
 from jq.artifact.manifest import Manifest
 from jq.base.system.processor import this_processor
-from jq.passes.pipeline import Pipeline, flat_settings, load_pipeline
+from jq.passes.pipeline import Pipeline, changed_settings, load_pipeline
 from jq.reporting.doctor import describe, versions
 from jq.target.settings import Settings
 
@@ -19,6 +19,7 @@ DEFAULT_TARGET = "llvm-cpu"  # that of this machine
 def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str, str]:
     """The section's lines, by the words in front of each."""
     cpu = describe(this_processor())
+    changed = changed_settings(manifest.settings, Settings())
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
     built = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     return {
@@ -27,7 +28,7 @@ def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str
         "model": source,
         "pipeline": manifest.pipeline,
         "target": manifest.target,
-        "settings": ", ".join(f"{k}={v}" for k, v in changed(manifest.settings).items()) or "none",
+        "settings": ", ".join(f"{k}={v}" for k, v in changed.items()) or "none",
         "rules": "; ".join(_rule(rule) for rule in manifest.rules) or "none",
         "processor": f"{cpu['model']} ({cpu['architecture']}), {cpu['threads']} threads",
         "instructions": ", ".join(cpu["features"]) or "none that products use",
@@ -36,21 +37,14 @@ def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str
     }
 
 
-def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are not at their defaults, by dotted key."""
-    usual = flat_settings(Settings().model_dump(mode="json"))
-    return {k: v for k, v in flat_settings(dict(settings)).items() if usual.get(k) != v}
-
-
 def options_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
     """Options of `jaxq compile` besides the model: pipeline, target, settings, own rules."""
     options = ["-p", manifest.pipeline]
     if manifest.target != DEFAULT_TARGET:
         options += ["-t", manifest.target]
-    flat = flat_settings(manifest.settings)
-    usual = flat_settings(load_pipeline(pipeline.file).settings.model_dump(mode="json"))
-    for key in sorted(k for k in pipeline.explicit & flat.keys() if flat[k] != usual.get(k)):
-        options += ["--set", f"{key}={json.dumps(flat[key])}"]
+    given = changed_settings(manifest.settings, load_pipeline(pipeline.file).settings)
+    for key in sorted(pipeline.explicit & given.keys()):
+        options += ["--set", f"{key}={json.dumps(given[key])}"]
     known = [rule.model_dump() for rule in pipeline.file.rules]
     for rule in manifest.rules:
         if dict(rule) not in known:
