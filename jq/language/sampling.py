@@ -92,10 +92,9 @@ class Sampling:
 
 def logprobs(logits: np.ndarray) -> np.ndarray:
     """Natural logarithms of chances f64[..., vocabulary]."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=-1, keepdims=True)
-    found: np.ndarray = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
-    return found
+    from scipy.special import log_softmax  # takes long to import
+
+    return np.asarray(log_softmax(logits.astype(np.float64), axis=-1))
 
 
 def looked_up(tokens: Sequence[int], most: int) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from jq.base.system.threads import one_thread
 from jq.frontends.model import Batch, Model
@@ -180,11 +181,9 @@ def _taps(
     """Position in the kernel, and the pixels that it meets, with edges of size // 2."""
     edge = size // 2
     padded = np.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)), constant_values=fill)
-    rows, columns = ((n + 2 * edge - size) // stride + 1 for n in x.shape[1:3])
-    for r in range(size):
-        for c in range(size):
-            part = padded[:, r : r + stride * rows : stride, c : c + stride * columns : stride]
-            yield (r, c), part[:, :rows, :columns]
+    windows = sliding_window_view(padded, (size, size), (1, 2))[:, ::stride, ::stride]
+    for r, c in np.ndindex(size, size):
+        yield (r, c), windows[..., r, c]
 
 
 def conv_norm(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jq.frontends.onnx.operators.shapes import turned
 from jq.frontends.onnx.registry import Given, operator
 
 Function = Callable[[Any], Any]
@@ -177,14 +178,7 @@ def _steps(step: Any, gates: Any, state: Any, reverse: bool, lengths: Any) -> tu
         kept = tuple(jnp.where(live, n, s) for n, s in zip(new, state, strict=True))
         return kept, jnp.where(live, new[0], jnp.zeros_like(new[0]))
 
-    turned = partial(_turned, lengths=lengths) if reverse else lambda x: x
-    last, y = lax.scan(within, state, (turned(gates), time))
+    ordered = partial(turned, lengths=lengths) if reverse else lambda x: x
+    last, y = lax.scan(within, state, (ordered(gates), time))
     some = (lengths > 0)[:, None]
-    return turned(y), tuple(jnp.where(some, s, jnp.zeros_like(s)) for s in last)
-
-
-def _turned(x: Any, lengths: Any) -> Any:
-    """`x` [steps, batch, ...], the first steps of each sample in reverse order."""
-    time = jnp.arange(x.shape[0], dtype=np.int32)[:, None]
-    places = jnp.where(time < lengths, lengths - 1 - time, time)
-    return jnp.take_along_axis(x, places[..., None], axis=0, mode="clip")
+    return ordered(y), tuple(jnp.where(some, s, jnp.zeros_like(s)) for s in last)

@@ -137,9 +137,13 @@ def trilu(x: Array, k: Known = None, *, upper: int = 1) -> Array:
 
 @operator("ReverseSequence")
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int, time_axis: int) -> Array:
-    moved = jnp.moveaxis(x, (batch_axis, time_axis), (0, 1))
-    time = jnp.arange(moved.shape[1])[None, :]
-    length = jnp.asarray(lengths)[:, None]
-    index = jnp.where(time < length, length - 1 - time, time)
-    index = index.reshape(index.shape + (1,) * (moved.ndim - 2))
-    return jnp.moveaxis(jnp.take_along_axis(moved, index, axis=1), (0, 1), (batch_axis, time_axis))
+    moved = jnp.moveaxis(x, (time_axis, batch_axis), (0, 1))
+    return jnp.moveaxis(turned(moved, jnp.asarray(lengths)), (0, 1), (time_axis, batch_axis))
+
+
+def turned(x: Any, lengths: Any) -> Any:
+    """`x` [steps, batch, ...], the first steps of each sample in reverse order."""
+    time = jnp.arange(x.shape[0], dtype=lengths.dtype)[:, None]
+    places = jnp.where(time < lengths, lengths - 1 - time, time)
+    places = places.reshape(*places.shape, *[1] * (x.ndim - 2))
+    return jnp.take_along_axis(x, places, axis=0, mode="clip")
