@@ -7,7 +7,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -54,7 +53,10 @@ def read(
                 raise ValueError("a name occurs twice")
             _check_size(sum(map(_bytes_of, headers.values())), size)
             if specs is not None:
-                _matched({n: _Claim(s, d) for n, (s, _, d) in arrays.items()}, specs, path)
+                described = {
+                    n: np.broadcast_to(np.zeros((), d), s) for n, (s, _, d) in arrays.items()
+                }
+                _matched(described, specs, path)
             wanted = () if headers_alone else headers
             return {m.filename.removesuffix(".npy"): _member_of(members, m) for m in wanted}
     except _UNREADABLE as error:
@@ -87,17 +89,6 @@ def _refused(path: Path, reason: str, hint: str | None = None) -> UserError:
 def _check_size(claimed: int, size: int) -> None:
     if claimed > _TIMES * size + _BESIDES:
         raise ValueError(f"it claims {claimed} bytes of arrays in a file of {size}")
-
-
-@dataclass(frozen=True)
-class _Claim:
-    """An array as its header describes it, to be judged as the array would be."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def view(self, dtype: np.dtype[Any]) -> "_Claim":
-        return _Claim(self.shape, dtype)
 
 
 def read_exact(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
