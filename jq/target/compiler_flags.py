@@ -18,8 +18,8 @@ FROM_FILES = frozenset(f"--iree-{name}" for name in _KNOWN)
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*(=[A-Za-z0-9_./,:+=@%^-]*)?")
 
 
-def check_file_flags(flags: Sequence[str]) -> None:
-    """Refuses, with a `ValueError`, flags that a file may not bring."""
+def check_file_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags; a `ValueError` where there is one that a file may not bring."""
     for flag in flags:
         if not _FLAG.fullmatch(flag):
             raise ValueError(f"{flag!r} is no flag: write --name=value in plain characters")
@@ -29,6 +29,7 @@ def check_file_flags(flags: Sequence[str]) -> None:
                 f"{flag!r} is no flag that a file may bring, for it can start programs or write"
                 f" files: give it on the command line, --iree-flag={flag}"
             )
+    return flags
 
 
 def check_user_flags(flags: Sequence[str]) -> tuple[str, ...]:

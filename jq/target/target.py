@@ -19,14 +19,7 @@ from jq.target.rules import validate
 from jq.target.settings import FLOAT, Settings, Strict
 
 SCHEMES = ("asymmetric", "symmetric")
-
-
-def _from_file(flags: tuple[str, ...]) -> tuple[str, ...]:
-    check_file_flags(flags)
-    return flags
-
-
-Flags = Annotated[tuple[str, ...], AfterValidator(_from_file)]
+Flags = Annotated[tuple[str, ...], AfterValidator(check_file_flags)]
 
 
 class Target(Strict):
@@ -79,33 +72,28 @@ class Target(Strict):
         Only where nobody asked for it: keys in `explicit` are left to be declined. Nothing is
         replaced where the device has nothing to offer."""
         device, notes = self.device, []
-        weights, activations = settings.weights, settings.activations
+        tensors = {"weights": settings.weights, "activations": settings.activations}
+        schemes = self.activation_schemes(settings.activations.format)
         lists = {
-            "weights.granularity": (self.weight_granularities(kind), WEIGHTS),
-            "activations.granularity": (device.activation_granularities, ACTIVATIONS),
-            "weights.scheme": (device.weight_schemes, SCHEMES),
-            "activations.scheme": (self.activation_schemes(activations.format), SCHEMES),
+            ("weights", "granularity"): (self.weight_granularities(kind), WEIGHTS),
+            ("activations", "granularity"): (device.activation_granularities, ACTIVATIONS),
+            ("weights", "scheme"): (device.weight_schemes, SCHEMES),
+            ("activations", "scheme"): (schemes, SCHEMES),
         }
-        for key, (offered, order) in lists.items():
-            kind, _, what = key.partition(".")
-            tensor = weights if kind == "weights" else activations
+        for (side, what), (offered, order) in lists.items():
+            tensor = tensors[side]
             wanted = getattr(tensor, what)
-            if tensor.format == FLOAT or key in explicit:
+            if tensor.format == FLOAT or f"{side}.{what}" in explicit:
                 continue
             lacking = f"target {self.name}"
             if what == "scheme" and wanted not in (own := get_format(tensor.format).schemes):
                 offered, lacking = tuple(s for s in offered if s in own), tensor.format
             if wanted in offered or wanted not in order:
                 continue
-            if not (found := _nearest(wanted, offered, order)):
-                continue
-            notes.append(f"{found} {kind}: {lacking} has no {wanted} ones")
-            if kind == "weights":
-                weights = weights.model_copy(update={what: found})
-            else:
-                activations = activations.model_copy(update={what: found})
-        changed = settings.model_copy(update={"weights": weights, "activations": activations})
-        return changed, "; ".join(notes)
+            if found := _nearest(wanted, offered, order):
+                notes.append(f"{found} {side}: {lacking} has no {wanted} ones")
+                tensors[side] = tensor.model_copy(update={what: found})
+        return settings.model_copy(update=tensors), "; ".join(notes)
 
 
 def _nearest(wanted: str, offered: Collection[str], order: Sequence[str]) -> str | None:
