@@ -109,12 +109,7 @@ class Affine(StoredIntegers):
     ) -> tuple[Array, Array | None]:
         """`parameters` in a program: f32 scale, rounded to `enc.scale_type`, and i32 zero point of
         ranges of `enc.grid`."""
-        scale, _ = self._scale(ops, lo, hi, enc)
-        if enc.scale_type != "float32":
-            scale = ops.convert(ops.convert(scale, np.dtype(enc.scale_type)), F32)
-            if enc.scale_type == "float16":  # as `checks.as_scale`
-                least = float(np.finfo(np.float16).smallest_subnormal)
-                scale = ops.maximum(scale, least)
+        scale = affine_math.stored_scale(ops, self._scale(ops, lo, hi, enc)[0], enc)
         return scale, self._zero_point(ops, lo, scale, enc)
 
     def fake_quantize(

@@ -35,6 +35,15 @@ def scale_of_extent(ops: ArrayOps, extent: Array, steps: float) -> tuple[Array, 
     return ops.div(extent, divisor), ops.div(divisor, extent)
 
 
+def stored_scale(ops: ArrayOps, scale: Array, enc: Encoding) -> Array:
+    """f32 scales as `checks.as_scale` rounds them."""
+    if enc.scale_type == "float32":
+        return scale
+    scale = ops.convert(ops.convert(scale, np.dtype(enc.scale_type)), F32)
+    least = float(np.finfo(np.float16).smallest_subnormal)
+    return ops.maximum(scale, least) if enc.scale_type == "float16" else scale
+
+
 def zero_point_of_range(ops: ArrayOps, lo: Array, scale: Array, low: int, high: int) -> Array:
     """`round(saturate(low - min(lo, 0) / scale))` in i32, for codes in [low, high]."""
     lo = ops.minimum(lo, 0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import checks
-from jq.formats.affine_math import ByElement
+from jq.formats.affine_math import ByElement, scale_of_extent, stored_scale
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Parts
 from jq.formats.blocks import block_range, chunks, expand, full, per_block, reduce_blocks
@@ -104,13 +104,7 @@ class WithMinimum(ByElement):
         x, most = ops.convert(x, F32), (1 << self.bits) - 1
         lo = ops.minimum(reduce_blocks(ops, ops.reduce_min, x, enc), 0)
         hi = ops.maximum(reduce_blocks(ops, ops.reduce_max, x, enc), 0)
-        one = full(ops, 1, enc.grid, F32)
-        step = ops.div(ops.sub(hi, lo), full(ops, most, enc.grid, F32))
-        tiny = float(checks.SMALLEST_SCALE)
-        scale = ops.select(ops.equal(ops.maximum(step, tiny), tiny), one, step)
-        scale = ops.convert(ops.convert(scale, np.dtype(enc.scale_type)), F32)
-        if enc.scale_type == "float16":
-            scale = ops.maximum(scale, float(np.finfo(np.float16).smallest_subnormal))
+        scale = stored_scale(ops, scale_of_extent(ops, ops.sub(hi, lo), most)[0], enc)
         places = ops.round_even(ops.div(ops.div(lo, scale), full(ops, self.unit, enc.grid, F32)))
         least, steps = ops.mul(ops.maximum(places, -128.0), self.unit), expand(ops, scale, enc)
         codes = ops.sub(ops.div(x, steps), expand(ops, least, enc))  # never joined, see `decode`

@@ -44,7 +44,7 @@ def unit_rows(
 
     Args:
         x: int64 codes minus zero point, within `limits`."""
-    n, axes, shape = ops.shape(x)[axis], range(len(ops.shape(x))), ops.shape(x)
+    n = ops.shape(x)[axis]
     if center:
         x, unit = _centered(ops, x, axis, limits)
         step /= unit
@@ -55,8 +55,8 @@ def unit_rows(
     r = root(ops, ops.shift_left(w, ops.add(half, half)))  # in [2^30, 2^31)
     inverse = ops.quotient(1 << 61, r)  # 2^61 / (2^half sqrt(w))
     by = ops.sub(31, half)
-    product = ops.mul(x, ops.broadcast(inverse, shape, axes))
-    return rounding_right_shift(ops, product, ops.broadcast(by, shape, axes))
+    product = ops.mul(x, _like(ops, inverse, x))
+    return rounding_right_shift(ops, product, _like(ops, by, x))
 
 
 def _centered(ops: IntegerOps, x: Array, axis: int, limits: tuple[int, int]) -> tuple[Array, int]:
@@ -220,11 +220,10 @@ def softmax(
         x: int64; differences along `axis` must fit int32."""
     terms = ops.shape(x)[axis]
     k = exponential_bits(terms)
-    largest = ops.broadcast(ops.reduce_max(x, [axis]), ops.shape(x), range(len(ops.shape(x))))
+    largest = _like(ops, ops.reduce_max(x, [axis]), x)
     e = exponentials(ops, ops.sub(largest, x), step, terms)
     total = ops.reduce_sum(e, [axis])
-    inverse = ops.quotient(1 << (k + 31), total)  # <= 2^31
-    inverse = ops.broadcast(inverse, ops.shape(x), range(len(ops.shape(x))))
+    inverse = _like(ops, ops.quotient(1 << (k + 31), total), x)  # <= 2^31
     share = rounding_right_shift(ops, ops.mul(e, inverse), k + 1)  # 2^-30 units
     share = ops.convert(share, np.int32)
     return saturated(ops, rescaling.by(ops, share, 2.0**-30 / out.scale), out)

@@ -5,6 +5,7 @@ eight or four fields in three bytes), so a slice along leading axes is the same 
 A scalar is packed as one row of one field. Fields of 8 bits and more are stored as they are."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> A
     if bits >= 8:
         return packed
     per, nbytes = _group(bits)
-    words = packed if nbytes == 1 else _words(ops, packed)
+    words = packed if nbytes == 1 else numbers(ops, packed, nbytes, np.int32)
     kind = ops.dtype(words)
     wide = (*ops.shape(words), per)
     shifts = ops.constant(np.arange(0, per * bits, bits, dtype=kind))
@@ -72,14 +73,14 @@ def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> A
     return ops.reshape(crop(ops, ops.reshape(x, rows), shape or (1,)), shape)
 
 
-def _words(ops: ArrayOps, packed: Array) -> Array:
-    """Little-endian int32 numbers of three bytes each."""
-    size = ops.shape(packed)
-    size = (*size[:-1], size[-1] // 3)
-    x = ops.reshape(ops.bit_and(ops.convert(packed, np.int32), 255), (*size, 3))
-    word = None
-    for i in range(3):
+def numbers(ops: ArrayOps, x: Array, count: int, dtype: Any) -> Array:
+    """Little-endian numbers of `count` bytes each: i8 [..., n] -> [..., n / count]."""
+    *lead, n = ops.shape(x)
+    size = (*lead, n // count)
+    x = ops.reshape(ops.bit_and(ops.convert(x, dtype), 255), (*size, count))
+    found = None
+    for i in range(count):
         byte = ops.slice(x, [0] * len(size) + [i], [*size, i + 1])
         byte = ops.shift_left(ops.reshape(byte, size), 8 * i)
-        word = byte if word is None else ops.bit_or(word, byte)
-    return word
+        found = byte if found is None else ops.bit_or(found, byte)
+    return found

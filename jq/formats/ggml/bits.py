@@ -11,6 +11,7 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
+from jq.formats.packing import numbers
 
 
 def cut(ops: ArrayOps, x: Array, start: int, stop: int) -> Array:
@@ -36,9 +37,7 @@ def fields(ops: ArrayOps, x: Array, run: int, width: int) -> Array:
 
 def half(ops: ArrayOps, x: Array) -> Array:
     """f16 values from little-endian byte pairs. x: i8 [..., 2] -> f32 [..., 1]."""
-    low = ops.bit_and(ops.convert(cut(ops, x, 0, 1), np.int16), 0xFF)
-    high = ops.shift_left(ops.convert(cut(ops, x, 1, 2), np.int16), 8)
-    return ops.convert(ops.bitcast(ops.bit_or(low, high), np.float16), np.float32)
+    return ops.convert(ops.bitcast(numbers(ops, x, 2, np.int16), np.float16), np.float32)
 
 
 def pack(values: np.ndarray, run: int, width: int) -> np.ndarray:

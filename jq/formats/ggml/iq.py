@@ -7,13 +7,13 @@ numbers -1, 0, 1 with a shift of one up or down (IQ1). All products are exact in
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal
-from jq.formats.ggml.bits import Numbers, cut, grid, half_bytes, round_to_half, words
+from jq.formats.ggml.bits import Numbers, grid, half_bytes, round_to_half, words
 from jq.formats.ggml.k import scaled
 
 # The eighth sign of a group makes the number of negative ones even.
@@ -31,17 +31,6 @@ def spread(ops: ArrayOps, x: Array, shifts: tuple[int, ...], bits: int) -> Array
         ops.broadcast(ops.constant(np.asarray(shifts, kind)), wide, [len(shape)]),
     )
     return ops.reshape(ops.bit_and(moved, (1 << bits) - 1), (*shape[:-1], shape[-1] * len(shifts)))
-
-
-def numbers(ops: ArrayOps, x: Array, count: int, dtype: Any) -> Array:
-    """Little-endian numbers of `count` bytes each: i8 [..., n] -> [..., n / count]."""
-    *lead, n = ops.shape(x)
-    wide = ops.bit_and(ops.convert(ops.reshape(x, [*lead, n // count, count]), dtype), 0xFF)
-    found = cut(ops, wide, 0, 1)
-    for i in range(1, count):
-        byte = cut(ops, wide, i, i + 1)
-        found = ops.bit_or(found, ops.shift_left(byte, 8 * i))
-    return ops.reshape(found, [*lead, n // count])
 
 
 def joined(ops: ArrayOps, low: Array, high: Array) -> Array:

@@ -6,7 +6,8 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml.bits import Numbers, cut, fields, half, half_bytes
-from jq.formats.ggml.iq import EvenSigns, GridFormat, joined, nearest, numbers, spread
+from jq.formats.ggml.iq import EvenSigns, GridFormat, joined, nearest, spread
+from jq.formats.packing import numbers
 
 
 def seven(bits: np.ndarray) -> np.ndarray:
