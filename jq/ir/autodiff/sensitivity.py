@@ -1,7 +1,7 @@
 """Sensitivity of a program's output to the rows of intermediate results, by differentiation."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -38,7 +38,7 @@ class Sensitivity:
         for name, (value, _) in values.items():
             self._names.setdefault(value, []).append(name)
         self.axes = {name: tuple(axes) for name, (_, axes) in values.items()}
-        weights = [jnp.asarray(w) for w in program.weights.values()]
+        weights = _put(program.weights.values())
         blank = [jax.ShapeDtypeStruct(i.shape, canonicalize_dtype(i.dtype)) for i in program.inputs]
         # Compiled here: a program without a gradient is refused now, not in the first call.
         with reverse_mode():
@@ -49,10 +49,13 @@ class Sensitivity:
         self, inputs: Sequence[np.ndarray], seed: int, rounds: int
     ) -> dict[str, np.ndarray]:
         """Mean squared gradient by op, in the shape of the result without the averaged axes."""
-        given = [jnp.asarray(x) for x in inputs]
-        seeds = range(seed * rounds, (seed + 1) * rounds)
-        found = [self._step(given, self._weights, self._signs(s)) for s in seeds]
+        found = [self.once(inputs, s) for s in range(seed * rounds, (seed + 1) * rounds)]
         return {k: np.mean([f[k] for f in found], axis=0) for k in self.axes}
+
+    def once(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
+        """The results of `_of_rows`, for the direction of one seed."""
+        found: dict[str, Any] = self._step(_put(inputs), self._weights, self._signs(seed))
+        return found
 
     def _signs(self, seed: int) -> list[np.ndarray]:
         """A direction: signs for the outputs that are floats. Drawn by NumPy, since XLA compiles
@@ -90,6 +93,22 @@ class Sensitivity:
             ((y.astype(jnp.float32) * v).sum() for y, v in zip(floats, signs, strict=True)),
             jnp.zeros(()),
         )
+
+
+def _put(arrays: Iterable[Any]) -> list[Any]:
+    """Arrays of JAX. (`jnp.asarray` compiles a program for each shape.)"""
+    return [jax.device_put(np.asarray(a)) for a in arrays]
+
+
+class Reached(Sensitivity):
+    """The rows that move the output at all, in `once`, by NumPy: XLA takes long to compile sums."""
+
+    def once(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
+        found = super().once(inputs, seed)
+        return {k: (np.asarray(g) != 0).any(self.axes[k]) for k, g in found.items()}
+
+    def _of_rows(self, gradient: Any, axes: tuple[int, ...]) -> Any:
+        return gradient
 
 
 class Directions(Sensitivity):

@@ -11,7 +11,7 @@ import numpy as np
 from jq.base.errors import LOG
 from jq.ir import Program, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.autodiff.evaluate import Unsupported
-from jq.ir.autodiff.sensitivity import Sensitivity
+from jq.ir.autodiff.sensitivity import Reached
 from jq.ir.pointwise import ROUNDED
 from jq.ir.types import number_kind
 from jq.ir.values import reached, reads
@@ -36,14 +36,14 @@ class Relevance:
         self.shapes = {name: shape for name, shape in shapes.items() if math.prod(shape) > 1}
         inside = {name: rows[name] for name in self.shapes}
         try:
-            self._gain = Sensitivity(program, inside) if inside else None
+            self._gain = Reached(program, inside) if inside else None
         except Unsupported as reason:
             LOG.warning("ranges hold all rows of the calibration data: %s", reason)
             self._gain, self.shapes = None, {}
 
     def __call__(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
-        found = self._gain(inputs, seed, 1) if self._gain else {}
-        moving = {k: (~(g == 0)).astype(np.float32) for k, g in found.items()}
+        found = self._gain.once(inputs, seed) if self._gain else {}
+        moving = {k: g.astype(np.float32) for k, g in found.items()}
         some = any(g.any() for g in moving.values())
         return moving if some else {k: np.ones_like(g) for k, g in moving.items()}
 

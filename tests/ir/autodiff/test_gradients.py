@@ -11,6 +11,7 @@ from jax import lax
 import jq
 from jq.ir.autodiff.evaluate import run
 from jq.ir.autodiff.jax_ops import Unsupported
+from jq.ir.autodiff.rounding import relative_error
 from jq.ir.autodiff.sensitivity import Sensitivity
 from tests.support.programs import evaluated
 from tests.support.texts import load
@@ -164,3 +165,16 @@ def test_what_has_none_is_named(fn, reason):
     (sine,) = (op for op in program.body.operations if op.operation.name == "stablehlo.sine")
     with pytest.raises(Unsupported, match=reason):
         Sensitivity(program, {"sine": (sine.operation.results[0], (1,))})
+
+
+def test_its_arrays_are_no_programs(caplog):
+    """`jnp.asarray` compiles one for each shape: of weights, inputs, and what is compared."""
+    x, w = np.ones((3, 17), np.float32), np.ones((17, 5), np.float32)
+    program = jq.trace(jq.Model(lambda p, x: jnp.sin(x @ p["w"]), {"w": w}, (x,))).program
+    (product,) = (op for op in program.walk() if op.operation.name == "stablehlo.dot_general")
+    with jax.log_compiles(), caplog.at_level("WARNING", "jax"):
+        gradient = Sensitivity(program, {"w": (product.operation.results[0], (1,))})
+        (found,) = gradient([x], 0, 1).values()
+        assert relative_error([([found], [2 * found])]) == 0.25
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("Finished XLA compilation" in text for text in said) == 1
