@@ -13,7 +13,7 @@ from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base.errors import UserError
 from jq.base.progress import silent
-from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of, stablehlo
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import hoist
 from jq.ir.markers import EDGE, marker_kind
@@ -26,7 +26,8 @@ from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.calibration.relevance import Relevance
 
 OUTPUT = "output "  # and its number: no site is called so, which ends in `:` and a number
-Place = tuple[slice, bool]  # true: an activation itself is there
+Rows = tuple[str, list[int]]  # the site whose rows count, and the axes of one row
+Place = tuple[slice, bool, Rows | None]  # true: an activation itself is there
 NUMBERS = 16 << 20  # of activations in all calls together; beyond, XLA finds the statistics
 Batch = tuple[int, Sequence[np.ndarray]]
 
@@ -41,12 +42,12 @@ def instrument(
 
     Args:
         masks: shape of the rows of some sites; the copy has a weight `<site>:rows` of that shape,
-            and a row for which it is 0 counts as zeros.
+            and a row for which it is 0 counts as zeros (`_without` does it to an activation).
         small: as many numbers of activations are handed over instead of their statistics: XLA
             takes longer to compile these than NumPy to find them."""
     copy, masks = program.clone(), masks or {}
     sites: dict[str, list[ir.Value]] = {}
-    handed: list[int] = []
+    handed: dict[int, Rows | None] = {}
     measured: dict[tuple[ir.Block, ir.Value], list[ir.Value]] = {}
     for op, index in _activations(copy):
         x = op.operands[index]
@@ -55,13 +56,14 @@ def instrument(
         stats = next((m for b in enclosing(op) if (m := measured.get((b, x)))), None)
         if stats is None:
             with at(op):
-                kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
                 size = math.prod(shape_of(x))
                 if op.operation.block == copy.body and size <= small:
                     small -= size
-                    stats = [PROGRAM_STATS.reshape(kept, [*shape_of(x), 1])]  # an op: see below
-                    handed.append(id(stats))
+                    stats = [stablehlo.reshape(x.type, x)]  # an op: see below
+                    rows = name, sorted(row_axes(op, index))
+                    handed[id(stats)] = rows if name in masks else None
                 else:
+                    kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
                     stats = list(observer.measure(PROGRAM_STATS, kept))
             measured[op.operation.block, x] = stats
         sites[name] = stats
@@ -70,7 +72,8 @@ def instrument(
     places: dict[int, Place] = {}
     for stats in measured.values():
         few = id(stats) in handed
-        places[id(stats)] = slice(len(results), len(results) + len(stats)), few
+        place = slice(len(results), len(results) + len(stats))
+        places[id(stats)] = place, few, handed.get(id(stats))
         results += stats if few else _hoist(copy, stats, observer)
     copy.return_values([*copy.returned, *results])
     return copy, {name: places[id(stats)] for name, stats in sites.items()}
@@ -86,6 +89,15 @@ def _masked(program: Program, op: Op, index: int, name: str, rows: Sequence[int]
         [a for a in range(len(shape)) if a not in axes],
     )
     return ops.select(ops.equal(mask, ops.full(mask, 0)), ops.full(x, 0), x)
+
+
+def _without(x: np.ndarray, rows: Rows | None, kept: Mapping[str, np.ndarray]) -> np.ndarray:
+    """An activation with zeros in the rows that do not count."""
+    if rows is None:
+        return x
+    name, axes = rows
+    mask = np.expand_dims(kept[name], tuple(axes))
+    return np.where(mask == 0, np.zeros_like(x), x)
 
 
 def row_axes(op: Op, index: int) -> frozenset[int]:
@@ -149,13 +161,15 @@ class Observation(Work):
 
         def observe(batch: Batch) -> Result:
             number, inputs = batch
-            if rows:
-                kept = rows(inputs, number)
-                run.bind({f"{name}:rows": some for name, some in kept.items()})
+            kept = rows(inputs, number) if rows else {}
+            bound = ((f"{name}:rows", some) for name, some in kept.items())
+            run.bind({name: some for name, some in bound if name in instrumented.weights})
             outputs, results = (every := run(*inputs))[:first], every[first:]
             stats = {
-                name: observer.measure(NUMPY_STATS, *results[own]) if few else tuple(results[own])
-                for name, (own, few) in sites.items()
+                name: observer.measure(NUMPY_STATS, _without(results[own][0], counted, kept))
+                if few
+                else tuple(results[own])
+                for name, (own, few, counted) in sites.items()
             }
             for name, seen in stats.items():
                 finite = np.isfinite(observer.extremes(seen)).all()

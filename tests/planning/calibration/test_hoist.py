@@ -157,7 +157,7 @@ def test_the_outputs_stay_what_they_were():
 def test_small_activations_are_measured_outside_of_the_program(monkeypatch, method):
     program = trace(Model(lambda p, x: branches(p, x) @ p["s"][0], {"w": W, "s": STACK}, (X,)))
     places = instrument(program, get_observer(method), small=X.size)[1].values()
-    assert {handed for _, handed in places} == {False, True}
+    assert {handed for _, handed, _ in places} == {False, True}
     inside, outside = (
         monkeypatch.setattr(run, "NUMBERS", most) or calibrate(program, [[X], [-5 * X]], method)
         for most in (0, 2 * X.size)

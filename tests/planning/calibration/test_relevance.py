@@ -7,6 +7,7 @@ import pytest
 from jq.base.errors import UserError
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
+from jq.planning.calibration import run
 from jq.planning.calibration.run import calibrate
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -41,8 +42,25 @@ def test_masked_rows_are_left_out(method):
     assert ours.sites["w:0"].low == x.min() and ours.sites["w:0"].high == x.max()
 
 
+def test_rows_are_left_out_of_what_numpy_measures(monkeypatch):
+    """As of what XLA does; the program itself has no masks then."""
+    texts, found, data = [], [], [batch(100)]
+    made = run.XlaExecutable
+    monkeypatch.setattr(run, "XlaExecutable", lambda p: texts.append(p.text()) or made(p))
+    for most in (0, run.NUMBERS):
+        monkeypatch.setattr(run, "NUMBERS", most)
+        found.append(calibrate(program_of(masked), data, "percentile", relevant=True))
+    assert found[0].text() == found[1].text()
+    assert ["select" in text for text in texts] == [True, False]
+
+
 def test_rows_that_count_stay():
     program, data = program_of(masked), [batch(100, (1, 1, 1, 1))]
+    assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
+
+
+def test_rows_count_of_which_one_number_moves_the_output():
+    program, data = program_of(lambda p, x, mask: x * 1.5 @ (p["w"] * np.eye(8)[:1].T)), [batch(9)]
     assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
 
 
