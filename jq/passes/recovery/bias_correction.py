@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.keys import digest
+from jq.formats.arrays import Array
 from jq.ir import Op, Program, at, dtype_of, ir, only_user, shape_of
 from jq.ir.affine import compact, constant_of
 from jq.ir.ops import Dims, rule_of
@@ -28,7 +29,9 @@ from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.isolated import Isolation
 from jq.passes.recovery import _inputs as inputs
 from jq.passes.recovery.smooth import SAMPLES
+from jq.planning.calibration.histogram import NUMPY_STATS, StatOps
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
+from jq.planning.calibration.run import NUMBERS
 from jq.planning.decisions import OpPlan
 from jq.planning.moments.collect import Wanted, sensitivity
 from jq.planning.moments.gains import total
@@ -99,24 +102,33 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
         return {}
     stored = {f"{w}:{k}": v for w, parts in program.chosen.items() for k, v in parts.items()}
     isolation, results, spread = Isolation(copy, stored), [], {}
+    data = cx.data or ()
+    chosen = inputs.spread(len(data), SAMPLES["static"])
+    few, left = set[str](), NUMBERS // max(len(chosen), 1)
     for op, w in wanted:
-        spread[w.name] = _Spread.of(op, w)
-        results += _measure(copy, op, w, isolation.result(op, plans[w.name]))
+        spread[w.name] = own = _Spread.of(op, w)
+        if math.prod(own.shape) <= left:
+            few.add(w.name)
+            left -= math.prod(own.shape)
+        quantized = isolation.result(op, plans[w.name])
+        results += _measure(copy, op, quantized, own, "" if w.name in few else w.name)
     copy.return_values(results)
-    run, data = XlaExecutable(copy), cx.data or ()
+    run = XlaExecutable(copy)
     gradient = partial(sensitivity, program.clone(), [w for _, w in wanted])
     calls: dict[str, list[Sums]] = {w.name: [] for _, w in wanted}
-    chosen = inputs.spread(len(data), SAMPLES["static"])
     for done, i in enumerate(chosen, 1):
         weights = {name: np.ones(s.counted, F32) for name, s in spread.items()}
         gains = cx.gains.of(list(spread), i, data[i], gradient) if power else {}
         for name, g in gains.items():
             weights[name] = np.asarray(g).reshape(spread[name].counted) ** F32(power)
-        run.bind({name + IMPORTANCE: found for name, found in weights.items()})
-        sums = iter(run(*data[i]))
+        run.bind({name + IMPORTANCE: w for name, w in weights.items() if name not in few})
+        found = iter(run(*data[i]))
         for name, seen in calls.items():
-            counts = [spread[name].count(weights[name] ** n) for n in (1, 2)]
-            seen.append((next(sums), next(sums), *counts))
+            own, counted = spread[name], weights[name]
+            with np.errstate(all="ignore"):
+                both = own.sums(NUMPY_STATS, next(found), counted) if name in few else ()
+            counts = [own.count(counted**n) for n in (1, 2)]
+            seen.append((*(both or (next(found), next(found))), *counts))
         cx.report(done / len(chosen))
     return {name: _shift(seen) for name, seen in calls.items()}
 
@@ -182,17 +194,24 @@ class _Spread:
         wide = weights.reshape([1 if a in self.own else n for a, n in enumerate(self.shape)])
         return np.asarray(wide.sum(self.rows, dtype=np.float64, keepdims=True))
 
+    def sums(self, ops: StatOps, error: Array, weights: Array) -> list[Array]:
+        """Weighted sums of an error and of its square over the rows, of the result's rank, with the
+        same bits on any number of threads."""
+        weighted = ops.mul(error, ops.broadcast(weights, self.shape, self.axes))
+        both = (weighted, ops.mul(weighted, error))
+        return [ops.reshape(total(ops, v, self.rows), self.kept) for v in both]
 
-def _measure(program: Program, op: Op, w: Wanted, quantized: ir.Value) -> list[ir.Value]:
-    """Weighted sums of the error and of its square over the rows, of the result's rank, with the
-    same bits on any number of threads."""
-    spread = _Spread.of(op, w)
-    weights = program.add_weight(w.name + IMPORTANCE, np.ones(spread.counted, F32))
+
+def _measure(
+    program: Program, op: Op, quantized: ir.Value, spread: _Spread, name: str
+) -> list[ir.Value]:
+    """The sums of the error, by a weight of the program with this name; without one, the error."""
     with at(quantized.owner, after=True):
         error = OPS.sub(OPS.convert(quantized, F32), OPS.convert(op.results[0], F32))
-        weighted = OPS.mul(error, OPS.broadcast(weights, spread.shape, spread.axes))
-        sums = [total(OPS, v, spread.rows) for v in (weighted, OPS.mul(weighted, error))]
-        return [OPS.reshape(v, spread.kept) for v in sums]
+        if not name:  # few numbers: XLA takes longer to compile the sums than NumPy to add up
+            return [error]
+        weights = program.add_weight(name + IMPORTANCE, np.ones(spread.counted, F32))
+        return spread.sums(OPS, error, weights)
 
 
 def user_with_bias(program: Program, op: Op) -> tuple[Any, int, np.ndarray] | None:

@@ -12,6 +12,7 @@ from jq.frontends.model import Model
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.pipeline import load_pipeline
 from jq.passes.qdq.place_weights import PlaceWeights
+from jq.passes.recovery import bias_correction
 from jq.passes.recovery.bias_correction import BiasCorrection, shifts, user_with_bias
 from jq.passes.recovery.gptq import Gptq
 from jq.planning.operands import contractions
@@ -55,6 +56,25 @@ def test_a_shift_by_hand():
     assert BiasCorrection().run(program, cx)
     (name,) = (n for n in program.weights if n.endswith(":bias"))
     np.testing.assert_allclose(program.weights[name], 0.6, rtol=1e-6)
+
+
+def test_few_numbers_are_summed_by_numpy_to_the_same_bits(monkeypatch):
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data, INT4)
+    texts, found = [], []
+    made = bias_correction.XlaExecutable
+    monkeypatch.setattr(
+        bias_correction, "XlaExecutable", lambda p: texts.append(p.text()) or made(p)
+    )
+    for most in (0, bias_correction.NUMBERS):
+        monkeypatch.setattr(bias_correction, "NUMBERS", most)
+        found.append(shifts(program, cx, 0.5))
+    inside, outside = found
+    assert inside.keys() == outside.keys()
+    for name, shift in inside.items():
+        np.testing.assert_array_equal(shift.mean, outside[name].mean)
+        assert shift.share == outside[name].share
+    assert ["stablehlo.round" in text for text in texts] == [True, False]
 
 
 @pytest.mark.parametrize("apart", [2, 4, 8])
