@@ -141,11 +141,7 @@ def _program(
         kernels=program.kernels,
         module=module,
         dump=dump,
-        cpu=Processor(
-            architecture=needed.architecture,
-            features=tuple(sorted(needed.features)),
-            name=needed.name,
-        ),
+        cpu=Processor(**vars(needed) | {"features": sorted(needed.features)}),
         variant=program.variant,
     )
 
