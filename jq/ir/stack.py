@@ -28,12 +28,11 @@ LIMIT = 64
 
 def stacked(program: Program, value: ir.Value, none: float = 0) -> ir.Value:
     """`value` as a value of the outermost block, one leading axis for each loop around it."""
-
-    def through_loop(op: Op, _: ir.Block, value: ir.Value) -> ir.Value:
-        return _through_loop(program, op, value, none)
-
     return outwards(
-        value, program.body, through_loop, lambda v: full(OPS, none, shape_of(v), dtype_of(v))
+        value,
+        program.body,
+        lambda op, _, inner: _through_loop(program, op, inner, none),
+        lambda v: full(OPS, none, shape_of(v), dtype_of(v)),
     )
 
 
@@ -82,13 +81,16 @@ def counter(program: Program, op: Op) -> tuple[int, range] | None:
 
 def joined(body: ir.Block, place: int, index: int, numbers: range, times: int) -> ir.Value:
     """A value of the body; rows that its iterations put at the counter are put there at once."""
-    given = whole = last_of(body).operands[place]
-    rows, places, kind = [], list[ir.Value](), "stablehlo.dynamic_update_slice"
-    while len(list(whole.uses)) == 1 and (update := maker(whole, kind)) is not None:
+    given, count = (last_of(body).operands[i] for i in (place, index))
+    whole, rows, places, ways = given, [], list[ir.Value](), set[tuple[object, ...]]()
+    kind = "stablehlo.dynamic_update_slice"
+    while len(list(whole.uses)) == 1 and len(rows) < times and (update := maker(whole, kind)):
         whole, row, *places = update.operands
+        count = count.owner.operands[0]  # in this iteration
         rows.append(row)
-    axes = [axis for axis, begin in enumerate(places) if begin == body.arguments[index]]
-    alone = whole == body.arguments[place] and len(list(whole.uses)) == 1
+        ways.add((row.type, *(None if begin == count else begin for begin in places)))
+    axes = [axis for axis, begin in enumerate(places) if begin == count]
+    alone = whole == body.arguments[place] and len(list(whole.uses)) == 1 and len(ways) == 1
     if not alone or len(rows) != times or len(axes) != 1 or shape_of(rows[0])[axes[0]] != 1:
         return given
     if numbers.step != 1 or numbers.start < 0 or numbers.stop > shape_of(given)[axes[0]]:
