@@ -21,7 +21,7 @@ _FRESH = 63  # bits of values with memory of their own, which several of them ma
 def origins(block: ir.Block) -> Origins:
     """The origins of each value of a block, and of those in it."""
     walk = Walk()
-    walk.follow(block, [0] * len(block.arguments), UNREAD)
+    walk.start(block)
     return walk.known
 
 
@@ -64,6 +64,8 @@ class Walk:
             self.seen(op.operation, self.known)
             mine = self.read(op.operation, first + len(block.arguments))
             given = self.fresh() if self.alone(op.operation) else mine
+            if op.operation.name == WRITES[0] and op.operands[0].type != op.operands[1].type:
+                given = self.known[op.operands[0]] | self.fresh()  # rows lie elsewhere than this
             for result in op.results:
                 self.known[result] = given
             read |= mine

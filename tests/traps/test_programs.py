@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from tests.traps.helpers import mended, raw, trap
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((7, 9)).astype(np.float32)
+FOUR = np.array([1, 2, 9, 0], np.float32)
 REVERSED = """(%x: tensor<7x9xf32>) -> tensor<7x5xf32> {
   %s = stablehlo.slice %x [0:7, 0:9:2] : (tensor<7x9xf32>) -> tensor<7x5xf32>
   %r = stablehlo.reverse %s, dims = [0, 1] : tensor<7x5xf32>
@@ -380,6 +383,59 @@ def test_a_part_written_to_another_place_behind_a_fold_is_shielded(text):
     np.testing.assert_array_equal(mended("shield-updates", text, PLANE)[0], PLANE_MOVED)
 
 
+# A loop computes three rows by themselves, and gives back what they are made from.
+ROWS_BY_THEMSELVES = """(%x: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<3x4xf32>, tensor<3x4xf32>, tensor<3x4xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %all = stablehlo.constant dense<0.0> : tensor<3x4xf32>
+  %more = stablehlo.constant dense<1.0> : tensor<4xf32>
+  %y = stablehlo.add %x, %more : tensor<4xf32>
+  %r:5 = stablehlo.while(%i = %zero, %h = %y, %a = %all, %b = %all, %c = %all)
+    : tensor<i32>, tensor<4xf32>, tensor<3x4xf32>, tensor<3x4xf32>, tensor<3x4xf32>
+    cond {
+      %p = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %p : tensor<i1>
+    } do {
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %n = stablehlo.add %h, %more : tensor<4xf32>
+      %m = stablehlo.negate %h : tensor<4xf32>
+      ROWS
+      stablehlo.return %j, %n, %a2, %b2, %c2
+        : tensor<i32>, tensor<4xf32>, tensor<3x4xf32>, tensor<3x4xf32>, tensor<3x4xf32>
+    }
+  return %r#1, %r#2, %r#3, %r#4
+    : tensor<4xf32>, tensor<3x4xf32>, tensor<3x4xf32>, tensor<3x4xf32> }"""
+ROW = """%{0}0 = stablehlo.reshape %m : (tensor<4xf32>) -> tensor<1x4xf32>
+      %{0}1 = stablehlo.optimization_barrier %{0}0 : tensor<1x4xf32>
+      %{0}2 = stablehlo.dynamic_update_slice %{0}, %{0}1, %i, %zero
+        : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>"""
+
+
+@trap
+def test_three_rows_by_themselves():
+    raw(ROWS_BY_THEMSELVES.replace("ROWS", "\n      ".join(map(ROW.format, "abc"))), FOUR)
+
+
+def test_rows_of_what_a_tensor_began_with():
+    """The first row of three tensors is written in front of the loop, as a prompt's to a cache."""
+    kinds = jnp.float32, jnp.int8, jnp.bfloat16
+
+    def written(i, h, tensors):
+        rows = [h.astype(kind)[None] for kind in kinds]
+        put = functools.partial(jax.lax.dynamic_update_slice, allow_negative_indices=False)
+        return i + 1, h + 1, [put(t, row, (i, 0)) for t, row in zip(tensors, rows, strict=True)]
+
+    def fn(_, x):
+        start = written(jnp.int32(0), x, [jnp.zeros((17, 4), kind) for kind in kinds])
+        return jax.lax.while_loop(lambda carry: carry[0] < 17, lambda c: written(*c), start)
+
+    ours, theirs = jq.compile(jq.Model(fn, {}, (FOUR,)), "float")(FOUR), jax.jit(fn)({}, FOUR)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_windows_that_slide():
     """Over the input itself, what is computed of it, in one more view, and in loops."""
 
@@ -424,7 +480,6 @@ SHARED = """(%x: tensor<4xf32>) -> tensor<4xf32> {
     }
   %2 = stablehlo.add %1#1, %0 : tensor<4xf32>
   return %2 : tensor<4xf32> }"""
-FOUR = np.array([1, 2, 9, 0], np.float32)
 
 
 @trap

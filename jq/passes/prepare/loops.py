@@ -166,8 +166,7 @@ class PartialUnroll(Pass):
         while (%i < 64) { BODY(%i) } -> while (%i < 64) { BODY(%i); ...; BODY(%i + 7) }
 
     IREE starts each iteration by itself, and copies in it all rows that a scan has stacked so far:
-    rows of several iterations are put there at once. They are a power of two that divides all:
-    IREE refuses loops ("indirect buffer reference") that begin behind copies of what they do.
+    rows of several iterations are put there at once. They are a power of two that divides all.
 
     Options: `times`, iterations at most; `limit`, of the ops that an iteration has then."""
 
