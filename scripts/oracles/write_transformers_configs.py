@@ -45,6 +45,9 @@ KEYS = {
 }
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0}
 YARN |= {"original_max_position_embeddings": 16}
+PART = {"rope_theta": 100.0, "partial_rotary_factor": 0.5}
+LONG = {"rope_type": "longrope", "rope_theta": 100.0}
+LONG |= {"short_factor": [1.0, 1.5, 2.0, 2.5], "long_factor": [2.0] * 4}
 ROPES: list[dict[str, Any]] = [
     YARN,
     YARN | {"truncate": False},
@@ -59,6 +62,13 @@ ROPES: list[dict[str, Any]] = [
     YARN | {"factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.5},
     YARN | {"factor": 0.5},
     YARN | {"rope_theta": 1e6, "truncate": False},
+    PART | {"rope_type": "proportional"},
+    PART | {"rope_type": "proportional", "factor": 2.5},
+    PART | {"rope_type": "linear", "factor": 2.5},
+    PART | {"rope_type": "dynamic", "factor": 2.5},
+    YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 2.0},
+    LONG | {"factor": 4.0, "original_max_position_embeddings": 16},
+    LONG | {"attention_factor": 1.5, "original_max_position_embeddings": 16},
 ]
 COUNT = 8
 # Which key says how many experts there are, and where the context that positions are scaled from
@@ -66,8 +76,6 @@ COUNT = 8
 WITH_EXPERTS = ["mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "gpt_oss", "llama4_text"]
 WITH_EXPERTS += ["granitemoe", "granitemoehybrid", "deepseek_v2", "deepseek_v3"]
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
-LONG = {"rope_type": "longrope", "rope_theta": 100.0}
-LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 ORIGINAL = "original_max_position_embeddings"
 CONTEXTS: list[dict[str, Any]] = [
     {"rope_parameters": LONG},
@@ -176,7 +184,7 @@ def main() -> None:
     ropes = []
     for given in ROPES:
         config = AutoConfig.for_model("llama", **BASE, rope_parameters=dict(given))
-        frequencies, scale = ROPE_INIT_FUNCTIONS["yarn"](config)
+        frequencies, scale = ROPE_INIT_FUNCTIONS[str(given["rope_type"])](config)
         ropes.append([given, [float(f"{f:.7g}") for f in frequencies], scale])
     found = {"base": BASE, "count": COUNT, "keys": KEYS, "windows": windows, "ropes": ropes}
     plain = ("phi3",)  # which has no positions that are scaled so

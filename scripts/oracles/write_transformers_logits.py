@@ -621,6 +621,10 @@ CASES |= {
     "gpt-neox": ("gpt_neox", NEOX),
     "gpt-neox-in-turn": ("gpt_neox", NEOX | {"use_parallel_residual": False}),
     "apertus": ("apertus", {}),
+    "falcon-h1-output": (
+        "falcon_h1",
+        CASES["falcon-h1"][1] | {"projectors_bias": True, "mamba_proj_bias": False},
+    ),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13

@@ -14,7 +14,7 @@ from jq.language.decoder.text import LATER
 _ASKED = {
     r"layers/\d+ are missing": "num_hidden_layers",
     r"layers of \d+ experts|experts\..* has no place": "num_hidden_layers num_experts",
-    r"experts\.|a stack of": "num_experts",
+    r"experts\.|a stack of|router has shape": "num_experts",
     "has no place": "num_hidden_layers",
     "latent/query.* missing": "q_lora_rank",
     "latent/.* shape": "num_attention_heads q_lora_rank kv_lora_rank qk_nope_head_dim"

@@ -130,7 +130,8 @@ class _Reader(Reader):
         found = super()._config()
         if self.known.on("norms", self.values):
             found = replace(found, own=(*found.own, ("normed_heads", True)))
-        for key, possible in self.known.only.items():
+        router = (found.get("router") or "softmax", "noaux_tc")  # as dots.llm1 names its own
+        for key, possible in {"scoring_func": router, **self.known.only}.items():
             value, alone = self.values.get(key), self.values.get("n_group") == 1
             alone = alone and key == "topk_method"  # all choose from one group alike
             if not alone and value is not None and value not in possible:
@@ -141,14 +142,13 @@ class _Reader(Reader):
         both = self.values.get(_BOTH)
         return super().causal() and (not both or both in self.known.only.get(_BOTH, ()))
 
-    def listed(self, count: int) -> list[bool]:
-        found = self.values.get("no_rope_layers")
-        if isinstance(found, list) and len(found) not in (0, count):
-            raise self.wrong(f"no_rope_layers are {len(found)} of {count} layers")
-        if isinstance(found, list) and found:
+    def listed(self, count: int, every: int = 4) -> list[bool]:
+        if found := self.values.get("no_rope_layers"):
+            sound = isinstance(found, list) and all(turns in (0, 1) for turns in found)
+            if not sound or len(found) != count:
+                raise self.wrong(f"no_rope_layers are {found!r:.60}, not 0 or 1 for {count} layers")
             return [bool(turns) for turns in found]
-        every = self.size("no_rope_layer_interval", 4)
-        return [(i + 1) % every != 0 for i in range(count)]
+        return super().listed(count, self.size("no_rope_layer_interval", every))
 
     def layers(self, count: int, sharing: int) -> tuple[list[str], tuple[int, ...]]:
         kinds = self._kinds(count)
@@ -245,6 +245,6 @@ class _Reader(Reader):
         if kind == "dynamic" and "alpha" in self.known.defaults and (alpha := inner.get("alpha")):
             base *= alpha ** (dims / (dims - 2))  # whatever the context is (Hunyuan)
         if kind == "proportional":  # the first pairs of the whole head; the others stay
-            every = rope.plain(base, head).frequencies
+            every = rope.plain(base, head, inner.get("factor", 1.0)).frequencies
             return rope.Rope((*every[: dims // 2], *[0.0] * (len(every) - dims // 2)))
         return rope.scaled(kind, base, dims, self.size("max_position_embeddings"), inner.get)

@@ -82,9 +82,9 @@ class Reader(ABC):
     def layers(self, count: int, sharing: int) -> tuple[Sequence[str], tuple[int, ...]]:
         """The kind of each layer, as `Architecture.mixers` names them, and its window."""
 
-    def listed(self, count: int) -> list[bool]:
-        """Layers that turn queries and keys where an architecture lists them."""
-        return [(i + 1) % 4 != 0 for i in range(count)]
+    def listed(self, count: int, every: int = 4) -> list[bool]:
+        """Layers that turn queries and keys by "listed": all but each `every`th."""
+        return [(i + 1) % every != 0 for i in range(count)]
 
     @abstractmethod
     def ropes(self, dims: int, wide: int) -> dict[str, Rope]:

@@ -72,7 +72,7 @@ def test_a_window_of_no_size_is_refused(tmp_path, kind, size):
 
 
 @pytest.mark.parametrize("given", range(len(FOUND["ropes"])))
-def test_yarn_is_that_of_transformers(tmp_path, given):
+def test_positions_are_those_of_transformers(tmp_path, given):
     """Float32 there, and here double precision."""
     parameters, frequencies, scale = FOUND["ropes"][given]
     for key in ("rope_parameters", "rope_scaling"):
@@ -499,6 +499,14 @@ def test_shares_of_minimax_have_no_factor(tmp_path):
         ("mixtral", {"num_hidden_layers": 1}, "num_hidden_layers is 1, num_local_experts is 4"),
         ("glm4-latent", {"v_head_dim": 8}, "v_head_dim is 8"),
         ("granite4", {"mamba_d_conv": 2}, "mamba_d_conv is 2"),
+        ("mixtral", {"num_local_experts": 5}, "num_local_experts is 5"),
+        ("smollm3", {"no_rope_layers": [1, 0, 2, "a"]}, "no_rope_layers are"),
+        ("smollm3", {"no_rope_layers": "none"}, "no_rope_layers are 'none'"),
+        ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers are"),
+        ("deepseek3", {"scoring_func": "softmax"}, "scoring_func is 'softmax'"),
+        ("qwen3-experts", {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid'"),
+        ("deepseek3-groups", {"topk_method": "greedy"}, "topk_method is 'greedy'"),
+        ("seed-oss", {"attention_out_bias": True}, "attention_out_bias is True"),
     ],
 )
 def test_what_the_tensors_contradict_is_refused_by_its_key(tmp_path, case, change, key):

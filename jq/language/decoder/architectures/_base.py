@@ -61,15 +61,16 @@ SWITCHED = {
     "norms": r"attention/(query|key)_norm/.*",
     "head": r"head/bias",
     "filter": r"mamba/filter/bias",
-    "state": r"mamba/(input|output)/bias",
+    "state": r"mamba/input/bias",
+    "state_out": r"mamba/output/bias",
     "short": r"convolution/.*/bias",
     "shared": r"mlp/shared/.*",
 }
 Switch = tuple[str, bool]
 NEVER, ALWAYS = ("", False), ("", True)
 SWITCHES = {"attention": ("attention_bias", False), "mlp": ("mlp_bias", False)}
-SWITCHES |= {"filter": ("mamba_conv_bias", True), "state": ("mamba_proj_bias", False)}
-SWITCHES |= {"short": ("conv_bias", False), "shared": ALWAYS}
+SWITCHES |= {"filter": ("mamba_conv_bias", True), "short": ("conv_bias", False), "shared": ALWAYS}
+SWITCHES |= dict.fromkeys(("state", "state_out"), ("mamba_proj_bias", False))
 
 # By keys of a `config.json`, True for a layer with experts; what lists layers counts alone.
 ROUTED: dict[str, Callable[[Any, int], bool]] = {

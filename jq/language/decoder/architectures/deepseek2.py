@@ -76,7 +76,7 @@ _DEEPSEEK.like(
     experts=("num_local_experts", "n_routed_experts"),
     names=_LATENT.but("mlp/router/preference:,mlp.gate.e_score_correction_bias")._replace(gguf={}),
     own={},
-    only={},
+    only={"topk_method": ("noaux_tc",)},
     keys={
         "pairs": Key(
             lambda get: "neighbours" if get("rope_interleave", True) else "halves",

@@ -195,6 +195,7 @@ Architecture(
     {"seed_oss": FULL},
     names=names.ALL.but(names.NORM_BETWEEN),
     switches={"attention": ("attention_bias", True)},
+    only={"attention_out_bias": (False,)},
 )
 # gpt-oss: heads with sinks, experts with biases and a gate of their own.
 Architecture(

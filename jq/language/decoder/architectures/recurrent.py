@@ -77,6 +77,7 @@ base.Architecture(
         names.gated("mlp", "feed_forward."),
     ),
     mixers={"": ("mamba", "attention")},
+    switches={"state_out": ("projectors_bias", False)},
     only={"time_step_limit": _STEPS},
     keys=SIZES
     | {
