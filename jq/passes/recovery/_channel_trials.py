@@ -1,5 +1,6 @@
 """Trials of factors for the channels of a value: an estimate, and the error at the outputs."""
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,11 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.ir import OPS, Program, at, shape_of, stablehlo
+from jq.formats.arrays import Array, ArrayOps
+from jq.ir import OPS, Program, at, ir, shape_of, stablehlo
 from jq.ir.autodiff.rounding import relative_error
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery._product_inputs import Input, find_inputs
 from jq.passes.recovery._smoothing import QUIET, heard
+from jq.planning.calibration.run import NUMBERS
 
 PARTS = ("step", "low", "high")
 Calls = Sequence[Sequence[np.ndarray]]
@@ -103,6 +106,12 @@ def _round(program: Program, i: Input, name: str) -> None:
         op.operation.operands[operand] = value
 
 
+def _ends(ops: ArrayOps, x: Array, axis: int) -> list[Array]:
+    """The smallest and the largest number of each channel."""
+    others = [a for a in range(len(ops.shape(x))) if a != axis]
+    return [ops.reduce_min(x, others), ops.reduce_max(x, others)]
+
+
 def extents_of(
     program: Program, names: Container[str], calls: Calls
 ) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -110,15 +119,20 @@ def extents_of(
     calls: as far as here, if it does about the same in all (`heard`)."""
     copy = program.clone()
     there = [i for i in find_inputs(copy) if i.name in names]
-    values = []
+    numbers = len(calls) * sum(math.prod(shape_of(i.value)) for i in there)
+    few = numbers <= NUMBERS  # XLA would take longer to compile their ends than NumPy to find them
+    values: list[ir.Value] = []
     for i in there:
-        axes = [a for a in range(len(shape_of(i.value))) if a != i.axis]
         with at(i.readers[0][0]):
-            values += [OPS.reduce_min(i.value, axes), OPS.reduce_max(i.value, axes)]
+            values += [i.value] if few else _ends(OPS, i.value, i.axis)
     copy.return_values(values)
     copy.drop_dead()
     run = XlaExecutable(copy)
-    found = zip(*(run(*call) for call in calls), strict=True)
+    made = [run(*call) for call in calls]
+    if few:
+        pairs = [zip(there, arrays, strict=True) for arrays in made]
+        made = [[end for i, x in own for end in _ends(NUMPY, x, i.axis)] for own in pairs]
+    found = zip(*made, strict=True)
     seen = [np.array(ends, np.float64).reshape(len(calls), -1) for ends in found]
     reach = {}
     for i, lows, highs in zip(there, seen[::2], seen[1::2], strict=True):

@@ -11,8 +11,10 @@ import pytest
 import jq
 from jq.frontends.tracing.entry import trace
 from jq.ir import Program
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, prepare
+from jq.passes.recovery import _channel_trials
 from jq.passes.recovery._product_inputs import find_inputs
 from jq.passes.recovery.equalize import Equalize
 from jq.planning.decisions import QuantPlan
@@ -87,6 +89,25 @@ def test_outputs_gain_and_the_float_program_is_unchanged(model: jq.Model) -> Non
         for names in (False, ["equalize"])
     ]
     assert db[1] > max(30.0, db[0] + 10)  # codes of 8 bits have some 40 where channels are alike
+
+
+def test_numpy_finds_the_ends_of_few_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bits are those of a program that finds them."""
+    model, texts, found = relu_pair(2), list[str](), []
+    calls: Any = model.calibration
+    program = prepare(trace(model), STATIC, TARGET)
+
+    def seen(run: Program) -> XlaExecutable:
+        texts.append(run.text())
+        return XlaExecutable(run)
+
+    monkeypatch.setattr(_channel_trials, "XlaExecutable", seen)
+    for most in (0, _channel_trials.NUMBERS):
+        monkeypatch.setattr(_channel_trials, "NUMBERS", most)
+        ends = _channel_trials.extents_of(program, ["a", "b"], calls)
+        found.append({name: np.array(own).tolist() for name, own in ends.items()})
+    assert found[0] == found[1] and found[0].keys() == {"a", "b"}
+    assert ["stablehlo.reduce(" in text for text in texts] == [True, False]
 
 
 def test_even_channels_are_left_alone() -> None:
