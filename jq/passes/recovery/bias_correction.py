@@ -101,17 +101,15 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
     if not wanted:
         return {}
     stored = {f"{w}:{k}": v for w, parts in program.chosen.items() for k, v in parts.items()}
-    isolation, results, spread = Isolation(copy, stored), [], {}
-    data = cx.data or ()
+    isolation, data = Isolation(copy, stored), cx.data or ()
+    results: list[ir.Value] = []
+    spread = {w.name: _Spread.of(op, w) for op, w in wanted}
     chosen = inputs.spread(len(data), SAMPLES["static"])
-    few, left = set[str](), NUMBERS // max(len(chosen), 1)
+    # XLA would take longer to compile few sums than NumPy to add up.
+    few = len(chosen) * sum(math.prod(s.shape) for s in spread.values()) <= NUMBERS
     for op, w in wanted:
-        spread[w.name] = own = _Spread.of(op, w)
-        if math.prod(own.shape) <= left:
-            few.add(w.name)
-            left -= math.prod(own.shape)
-        quantized = isolation.result(op, plans[w.name])
-        results += _measure(copy, op, quantized, own, "" if w.name in few else w.name)
+        both = isolation.result(op, plans[w.name]), op.results[0]
+        results += both if few else _measure(copy, *both, spread[w.name], w.name + IMPORTANCE)
     copy.return_values(results)
     run = XlaExecutable(copy)
     gradient = partial(sensitivity, program.clone(), [w for _, w in wanted])
@@ -121,14 +119,14 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
         gains = cx.gains.of(list(spread), i, data[i], gradient) if power else {}
         for name, g in gains.items():
             weights[name] = np.asarray(g).reshape(spread[name].counted) ** F32(power)
-        run.bind({name + IMPORTANCE: w for name, w in weights.items() if name not in few})
+        run.bind({} if few else {name + IMPORTANCE: found for name, found in weights.items()})
         found = iter(run(*data[i]))
         for name, seen in calls.items():
-            own, counted = spread[name], weights[name]
-            with np.errstate(all="ignore"):
-                both = own.sums(NUMPY_STATS, next(found), counted) if name in few else ()
-            counts = [own.count(counted**n) for n in (1, 2)]
-            seen.append((*(both or (next(found), next(found))), *counts))
+            own, counted, sums = spread[name], weights[name], [next(found), next(found)]
+            if few:
+                with np.errstate(all="ignore"):
+                    sums = own.sums(NUMPY_STATS, sums[0].astype(F32) - sums[1].astype(F32), counted)
+            seen.append((*sums, *(own.count(counted**n) for n in (1, 2))))
         cx.report(done / len(chosen))
     return {name: _shift(seen) for name, seen in calls.items()}
 
@@ -203,14 +201,12 @@ class _Spread:
 
 
 def _measure(
-    program: Program, op: Op, quantized: ir.Value, spread: _Spread, name: str
+    program: Program, quantized: ir.Value, result: ir.Value, spread: _Spread, name: str
 ) -> list[ir.Value]:
-    """The sums of the error, by a weight of the program with this name; without one, the error."""
+    """The sums of the error, by a weight of the program with this name."""
     with at(quantized.owner, after=True):
-        error = OPS.sub(OPS.convert(quantized, F32), OPS.convert(op.results[0], F32))
-        if not name:  # few numbers: XLA takes longer to compile the sums than NumPy to add up
-            return [error]
-        weights = program.add_weight(name + IMPORTANCE, np.ones(spread.counted, F32))
+        error = OPS.sub(OPS.convert(quantized, F32), OPS.convert(result, F32))
+        weights = program.add_weight(name, np.ones(spread.counted, F32))
         return spread.sums(OPS, error, weights)
 
 

@@ -43,7 +43,7 @@ class Relevance:
 
     def __call__(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
         found = self._gain.once(inputs, seed) if self._gain else {}
-        moving = {k: g.astype(np.float32) for k, g in found.items()}
+        moving = {k: np.asarray(g, np.float32) for k, g in found.items()}
         some = any(g.any() for g in moving.values())
         return moving if some else {k: np.ones_like(g) for k, g in moving.items()}
 
