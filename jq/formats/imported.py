@@ -13,7 +13,7 @@ import numpy as np
 from jq.base.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import ByElement, scale_of_extent, stored_scale
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Parts
 from jq.formats.blocks import block_range, chunks, expand, full, per_block, reduce_blocks
 from jq.formats.elements import Table
@@ -89,8 +89,8 @@ class WithMinimum(ByElement):
         """Scale (of `enc.scale_type`) and zero, f32: what code would stand for 0."""
         # At most -2^-24 in float16, where 0 would do.
         least = lo if self.unit else -checks.as_scale(-lo, enc).astype(F32)
-        step = (hi - least) / F32((1 << self.bits) - 1)
-        scale = checks.as_scale(np.where(step <= checks.SMALLEST_SCALE, F32(1), step), enc)
+        step, _ = scale_of_extent(NUMPY, hi - least, (1 << self.bits) - 1)
+        scale = checks.as_scale(step, enc)
         return scale, self.zeros(-least / scale.astype(F32))
 
     def zeros(self, zero: np.ndarray) -> np.ndarray:

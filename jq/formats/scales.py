@@ -9,7 +9,7 @@ import numpy as np
 from jq.base.errors import FormatError
 from jq.formats import checks, e8m0
 from jq.formats.affine_math import scale_of_extent, zero_if_nan
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Parts
 from jq.formats.blocks import expand
 from jq.formats.elements import Element
@@ -45,8 +45,7 @@ class Scale:
 
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
         """The parts for blocks of largest magnitude `absmax` (f32 of `enc.grid`)."""
-        scale = absmax / F32(element.largest)
-        scale = np.where(scale < checks.SMALLEST_SCALE, F32(1), scale)
+        scale, _ = scale_of_extent(NUMPY, absmax, element.largest)
         return {"scale": checks.as_scale(scale, enc)}
 
     def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
@@ -144,10 +143,9 @@ class TwoLevelScale(Scale):
         return super().storage(enc) | {"tensor_scale": ((1,) * len(enc.shape), np.dtype(F32))}
 
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
-        largest = F32(element.largest)
-        tensor = np.max(absmax, keepdims=True) / F32(E4M3FN.largest * element.largest)
-        tensor = np.where(tensor < checks.SMALLEST_SCALE, F32(1), tensor)
-        return self.nearest(absmax / largest, {"tensor_scale": tensor}, enc)
+        largest, whole = element.largest, np.max(absmax, keepdims=True)
+        tensor, _ = scale_of_extent(NUMPY, whole, E4M3FN.largest * largest)
+        return self.nearest(absmax / F32(largest), {"tensor_scale": tensor}, enc)
 
     def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
         tensor = chosen["tensor_scale"].reshape((1,) * scale.ndim)
