@@ -177,14 +177,13 @@ class Codebook(Scaled):
     def check(self, enc: Encoding) -> None:
         super().check(enc)
         try:
-            numbers = self.table(enc).values
+            numbers = self.element_of(enc).values
         except ValueError:
             numbers = ()
         if len(numbers) != 1 << self.bits or not np.isfinite(numbers).all():
             raise FormatError(f"{enc.format}: the option `table` is no {1 << self.bits} numbers")
 
-    def table(self, enc: Encoding) -> _Places:
-        """The numbers of the codes."""
+    def element_of(self, enc: Encoding) -> Table:
         text = enc.option(TABLE, "")
         return _Places(tuple(map(float, text.split(","))) if text else self.element.values)
 
@@ -192,15 +191,6 @@ class Codebook(Scaled):
         """A table as the option has it; the last number fills it up."""
         filled = np.pad(np.asarray(numbers, F32), (0, (1 << self.bits) - numbers.size), "edge")
         return ",".join(repr(float(n)) for n in filled)
-
-    def element_of(self, enc: Encoding) -> Table:
-        return self.table(enc)
-
-    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        if "codes" not in self.element_types(enc):
-            return self.decode(ops, parts, enc)
-        values = self.table(enc).of_elements(ops, parts["codes"])
-        return self.kind(enc).applied(ops, values, parts, enc)
 
 
 class Codebook2(Codebook):

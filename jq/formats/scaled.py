@@ -55,7 +55,7 @@ class Scaled(ByElement):
         if "codes" not in self.element_types(enc):
             codes = self.codes(ops, parts, enc)
         scale = self.kind(enc).decode_elements(ops, parts, enc)
-        return ops.mul(self.element.of_elements(ops, codes), expand(ops, scale, enc))
+        return ops.mul(self.element_of(enc).of_elements(ops, codes), expand(ops, scale, enc))
 
     def stored_bits(self, enc: Encoding) -> int:
         return 8 if enc.option("packing", "bits") == "none" else self.element.bits

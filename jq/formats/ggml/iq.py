@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal
-from jq.formats.ggml.bits import Numbers, grid, half_bytes, round_to_half, words
+from jq.formats.ggml.bits import Numbers, fields, grid, half_bytes, round_to_half, words
 from jq.formats.ggml.k import scaled
 
 # The eighth sign of a group makes the number of negative ones even.
@@ -188,4 +188,4 @@ class EvenSigns(GridFormat):
     def expanded(self, ops: ArrayOps, index: Array) -> Array:
         """[..., groups] in 0..127 -> the signs of each of their values [..., 8 * groups]."""
         found = ops.take(SIGNS.view(np.int8), ops.convert(index, np.int32))
-        return spread(ops, found, tuple(range(8)), 1)
+        return fields(ops, found, 1, 1)

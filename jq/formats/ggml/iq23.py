@@ -102,9 +102,7 @@ class IQ2_S(GridFormat):
     negative, factors = Numbers(((34, 66, 1, 1),)), Numbers(((74, 82, 1, 4),))
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
-        high = spread(
-            ops, cut(ops, blocks, 66, 74), tuple(range(0, 8, self.high_bits)), self.high_bits
-        )
+        high = fields(ops, cut(ops, blocks, 66, 74), 1, self.high_bits)
         index = joined(ops, cut(ops, blocks, 2, 2 + 256 // self.size), high)
         bits, factors = (n.read(ops, blocks) for n in (self.negative, self.factors))
         return index, bits, factors, half(ops, cut(ops, blocks, 0, 2))
