@@ -19,6 +19,7 @@ from tests.support.decoders import CASES, write_folder
 SAVED = [case for case, found in CASES.items() if "saved" in found]
 # A case of another one tells all of these.
 LIKE = {"minicpm", "qwen3_5_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text", "kimi_k2"}
+LIKE |= {"iquestcoder"}
 LIKE |= {"qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_vl_text"}  # see `test_configs`
 # Tensors that models of an architecture may lack.
 MAY_LACK = ("bias", "lm_head.weight", "embed_out.weight", "q_norm.weight", "k_norm.weight")

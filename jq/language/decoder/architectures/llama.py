@@ -10,7 +10,8 @@ _ORIGINAL = "original_max_position_embeddings"
 _NORMED = {"norms": base.ALWAYS}
 _LLAMA = Architecture(
     "llama",
-    {"llama": FULL, "internlm3": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)},
+    {"llama": FULL, "internlm3": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)}
+    | {"iquestcoder": FULL},
     keys={"pairs": fixed("halves", "neighbours")},
 )
 _LLAMA.like(
@@ -107,7 +108,7 @@ _QWEN3_MOE.like(
     swapped_or_not=True,
     keys={"normal_shares": KEYS["normal_shares"]},
 )
-Architecture(
+_OLMOE = Architecture(
     "olmoe",
     {"olmoe": FULL},
     names=names.ALL.but(names.EXPERTS),
@@ -116,6 +117,8 @@ Architecture(
     only={"clip_qkv": ()},
     keys={"normal_shares": SHARES._replace(default=False)},
 )
+_OF_OLMO = {"flex_olmo": FULL}
+_OLMOE.like("flex_olmo", _OF_OLMO, names=names.BEHIND.but(names.EXPERTS)._replace(gguf={}), only={})
 # OLMo 2 and 3: norms behind each block alone, and one norm over all heads of queries or keys.
 _OLMO = Architecture(
     "olmo2",

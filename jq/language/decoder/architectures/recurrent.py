@@ -67,7 +67,7 @@ def _falcon_scales(get: base.Get) -> dict[str, Any]:
     }
 
 
-base.Architecture(
+_FALCON = base.Architecture(
     "falcon-h1",
     {"falcon_h1": base.FULL},
     names=names.ALL.but(
@@ -87,6 +87,16 @@ base.Architecture(
         "norm_before_gate": base.Key("mamba_norm_before_gate", lambda get: False, True),
     },
     scales=_falcon_scales,
+)
+_FALCON.like(
+    "bamba",
+    {"bamba": base.FULL},
+    names=_FALCON.names._replace(gguf={}),
+    mixers={"linear_attention": ("mamba",)},
+    keys={"inner_norm": SIZES["inner_norm"], "norm_before_gate": base.fixed(False)},
+    switches={"state_out": base.SWITCHES["state_out"]},
+    scales=None,
+    defaults={"full_attn_idxs": [], "partial_rotary_factor": 0.5},
 )
 # LFM 2: short convolutions, and attention in some layers.
 _LFM2 = base.Architecture(
