@@ -117,6 +117,14 @@ def test_ties_by_name() -> None:
         np.testing.assert_array_equal(fmt.decode(NUMPY, fmt.encode(x, enc), enc)[0, :8], want)
 
 
+def test_ties_of_mxint8() -> None:
+    steps = [64, 0.5, 1.5, -2.5, 0.25] + [0] * 27
+    for rounding, want in {"even": [64, 0, 2, -2, 0], "nearest": [64, 1, 2, -3, 0]}.items():
+        enc = Encoding("mxint8", (1, 32), (1, 32), options=(("rounding", rounding),))
+        codes = get_format("mxint8").encode(np.array([steps], np.float32) / 64, enc)["codes"]
+        np.testing.assert_array_equal(codes[0, :5], want)
+
+
 def test_a_scale_beyond_the_range_is_refused() -> None:
     x = np.full((1, 32), 3e38, np.float32)
     enc = Encoding("mxint8", x.shape, (1, 32), options=(("scale_rounding", "ceil"),))

@@ -85,6 +85,17 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, np.ndarray]]] = {
         {"quant_method": "bitsandbytes"},
         {"weight": np.zeros((8, 64), np.int8), "SCB": np.ones(8)},
     ),
+    "fp8": (
+        {"quant_method": "fp8", "weight_block_size": [4, 32]},
+        {"weight": np.ones((8, 64), F8), "weight_scale_inv": np.ones((2, 2), np.float32)},
+    ),
+    "fp8 in blocks": (
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"group_0": {"weights": {"block_structure": [4, 32]}}},
+        },
+        {"weight": np.ones((8, 64), F8), "weight_scale": np.ones((2, 2), np.float32)},
+    ),
 }
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     *(("packed", {"weight_shape": np.array(s)}) for s in ([8], [8, 64, 2], [-8, 64], [8, 0])),
@@ -92,9 +103,12 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("packed", {"weight_scale": np.ones((8, 2), np.complex64)}),
     ("packed", {"weight_zero_point": np.full((8, 2), 100, np.int8)}),
     ("packed", {"weight_zero_point": words(3, 2)}),
-    ("packed", {"sparsity_config": "x"}),
+    *(("packed", {"sparsity_config": v}) for v in ("x", {"format": "sparse-24-bitmask"})),
+    ("packed", {"weight_scale": half(8, 3), "weight_zero_point": words(1, 3)}),
+    ("packed", {"weight_scale": np.ones((8, 2))}),
     *(("nvfp4", {"weight_global_scale": single(v)}) for v in (0, -1, 1e-45, np.nan)),
     ("nvfp4", {"weight_global_scale": np.array([1e300])}),
+    ("nvfp4", {"weight_scale": half(8, 4)}),
     ("nvfp4", {"weight_packed": np.zeros((8, 12), np.uint8), "weight_scale": np.ones((8, 1), F8)}),
     # The zero points of 2 or 3 bits do not fill their words.
     *(
@@ -103,6 +117,8 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ),
     *(("gptq", {"checkpoint_format": kind}) for kind in ([1], {"a": 1}, "other")),
     ("awq", {"qweight": words(64, 0), "qzeros": words(2, 0), "scales": half(2, 0)}),
+    *(("awq", change) for change in ({"version": "gemv"}, {"qweight": words(64, 5)})),
+    ("awq", {"qzeros": None}),
     *(("mlx", {"bits": bits}) for bits in ([1], {}, 4.0, True, None)),
     *(("mlx", {"mode": mode}) for mode in ([1], {}, None)),
     ("mlx", {"weight": words(8, 0), "scales": half(8, 0), "biases": half(8, 0)}),
@@ -112,13 +128,20 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("nf4", {STATE: state(nested_blocksize=1 << 50), "weight.nested_absmax": single(1, 1)}),
     ("nf4", {"weight.nested_absmax": single(np.inf, 1)}),
     ("nf4", {"weight.nested_quant_map": np.full(256, np.nan)}),
+    *(("nf4", {STATE: change}) for change in (state(blocksize=48), state(shape=[8]))),
+    ("nf4", {STATE: None, STATE.replace("nf4", "fp4"): state()}),
     ("int8", {"SCB": np.full(8, 1e300)}),
+    ("fp8", {"weight": half(8, 64)}),
+    ("fp8", {"weight_scale_inv": np.ones((2, 2))}),
+    *(("fp8", {"weight_block_size": size}) for size in (None, [4], [0, 32])),
+    ("fp8 in blocks", {"config_groups": {"group_0": {"weights": {}}}}),
 ]
 
 
 def read(layout: str, changed: dict[str, Any]) -> QuantizedTensor:
     config, tensors = LAYOUTS[layout]
     parts = tensors | {n: v for n, v in changed.items() if isinstance(v, np.ndarray)}
+    parts = {n: v for n, v in parts.items() if n not in changed or changed[n] is not None}
     named = {f"model.up.{name}": array for name, array in parts.items()}
     settings = config | {n: v for n, v in changed.items() if not isinstance(v, np.ndarray)}
     weight = unpacked_tensors(settings, named, "config.json")["model.up.weight"]

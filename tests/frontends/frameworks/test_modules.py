@@ -100,6 +100,14 @@ def test_functions_of_equinox_are_functions() -> None:
 def test_refusals() -> None:
     with pytest.raises(UserError, match=r"no flax\.nnx\.Module"):
         jq.from_nnx(nn.Dense(2), X)
+    with pytest.raises(UserError, match=r"no flax\.linen\.Module"):
+        jq.from_linen(eqx.nn.Identity(), {}, X)
+    with pytest.raises(UserError, match=r"no equinox\.Module"):
+        jq.from_equinox(nn.Dense(2), X)
+    with pytest.raises(UserError, match=r"no keras\.Layer"):
+        jq.from_keras(nn.Dense(2), X)
+    with pytest.raises(UserError, match="from_haiku of a function"):
+        jq.from_haiku(haiku_noise, {}, X)
     with pytest.raises(UserError, match="no random numbers called 'drop'"):
         jq.from_nnx(NnxNoise(nnx.Rngs(noise=1)), X, keys=["drop"])
     with pytest.raises(UserError, match="comes with its variables"):
