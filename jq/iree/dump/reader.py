@@ -114,8 +114,8 @@ def try_dump(data: bytes) -> None:
 
 
 def _read(module: Any) -> Dump:
-    stored: dict[str, held.StoredConstant] = {}
-    contractions, kernels, derived, splats = [], [], [], []
+    constants: dict[str, held.StoredConstant] = {}
+    contractions, kernels = [], []
     bodies = {  # ready-made ones, to which dispatches refer by name
         op.attributes["sym_name"].value: instructions.kernel_products(walk(op.operation))
         for op in module.body.operations
@@ -125,13 +125,8 @@ def _read(module: Any) -> Dump:
         kind, names = op.name, held.location_names(op.location)
         name = names[0] if names else ""
         if kind in held.CONSTANT_OPS:
-            constant = held.constant_of(op, names)
-            if constant and constant.kind == "derived":
-                derived.append(constant)
-            elif constant and constant.kind == "splat":
-                splats.append(constant)
-            elif constant:  # one resource may be mentioned by several functions
-                stored.setdefault(held.resource_key(op) or f"#{len(stored)}", constant)
+            if constant := held.constant_of(op, names):  # several functions may mention a resource
+                constants.setdefault(held.resource_key(op) or f"#{len(constants)}", constant)
         elif kind == "flow.dispatch.workgroups":
             kernels.append(Kernel(names, instructions.kernel_products(walk(op))))
         elif kind == "flow.dispatch":
@@ -140,13 +135,17 @@ def _read(module: Any) -> Dump:
         elif found := contraction_of(op):
             types, work, short = vars(found[0]), found[1], kind.rpartition(".")[2]
             contractions.append(Contraction(name, short, **types, names=names, work=work))
+
+    def of(*kinds: str) -> tuple[held.StoredConstant, ...]:
+        return tuple(c for c in constants.values() if c.kind in kinds)
+
     return Dump(
-        tuple(stored.values()),
-        tuple(contractions),
-        tuple(kernels),
-        tuple(derived),
+        constants=of("inline", "global", "parameter"),
+        contractions=tuple(contractions),
+        kernels=tuple(kernels),
+        derived=of("derived"),
+        splats=of("splat"),
         signature=_signature(module),
-        splats=tuple(splats),
     )
 
 
