@@ -204,12 +204,11 @@ class LanguageModel:
         if max_tokens < 1:
             raise UserError(f"max_tokens must be at least 1, got {max_tokens}")
         check_tokens(tokens, self.config.vocabulary)
-        if not 1 <= len(tokens) <= self.options.context:
-            raise UserError(
-                f"a prompt of {len(tokens)} tokens does not fit into a context of"
-                f" {self.options.context}",
-                hint="give a larger context, or a shorter prompt",
-            )
+        if not tokens:
+            raise UserError("there is no token in the prompt", hint="give some text")
+        if len(tokens) > (context := self.options.context):
+            what = f"a prompt of {len(tokens)} tokens does not fit into a context of {context}"
+            raise UserError(what, hint="give a larger context, or a shorter prompt")
         return tokens
 
 

@@ -44,6 +44,8 @@ def test_there_are_no_positions_beyond_the_last(tmp_path):
     model = LanguageModel(write_folder("gpt2", tmp_path / "model"), cache_dir=tmp_path)
     with pytest.raises(UserError, match="65 tokens does not fit into a context of 64"):
         model.generate([3] * 65)
+    with pytest.raises(UserError, match="no token in the prompt"):
+        model.generate([])
     with pytest.raises(UserError, match="context of 65 tokens is not possible"):
         LanguageModel(model.path, context=65)
 
