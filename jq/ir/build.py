@@ -1,8 +1,7 @@
 """Building ops that are not in the array protocol, and reading what ops say of themselves."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxlib.mlir import ir
@@ -60,18 +59,14 @@ def plain(attr: ir.Attribute) -> Any:
     return attr
 
 
-@dataclass(frozen=True)
-class Attributes:
-    """Attributes in the place where readers of an op's attributes look for them."""
-
-    attributes: Mapping[str, ir.Attribute]
+class Described(Protocol):
+    """An op, or what was read of one and has its attributes."""
 
     @property
-    def operation(self) -> "Attributes":
-        return self
+    def attributes(self) -> Any: ...
 
 
-def integers(op: Op | Attributes, key: str) -> tuple[int, ...]:
+def integers(op: Described, key: str) -> tuple[int, ...]:
     """A dense i64 array attribute of an op; an absent one is empty."""
     attrs = op.attributes
     return tuple(ir.DenseI64ArrayAttr(attrs[key])) if key in attrs else ()
@@ -82,7 +77,7 @@ def integer(op: Op, key: str) -> int:
     return int(ir.IntegerAttr(op.attributes[key]).value)
 
 
-def padding_pairs(op: Op | Attributes, axes: int) -> list[tuple[int, int]]:
+def padding_pairs(op: Described, axes: int) -> list[tuple[int, int]]:
     """Low and high padding of each axis of a window, in elements; negative padding cuts."""
     padding = attributes_of(op).get("padding")
     if padding is None:
@@ -90,7 +85,7 @@ def padding_pairs(op: Op | Attributes, axes: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in np.array(padding).reshape(axes, 2)]
 
 
-def reversed_axes(op: Op | Attributes, axes: int) -> list[bool]:
+def reversed_axes(op: Described, axes: int) -> list[bool]:
     """True for each axis of a convolution's window that is reversed."""
     flags = attributes_of(op).get("window_reversal")
     return [False] * axes if flags is None else [bool(b) for b in ir.DenseBoolArrayAttr(flags)]
@@ -165,7 +160,7 @@ def inlined(block: ir.Block, values: Sequence[ir.Value], suffix: str = "") -> li
     return [known.get(v, v) for v in last.operands]
 
 
-def attributes_of(op: Op | Attributes) -> dict[str, ir.Attribute]:
+def attributes_of(op: Described) -> dict[str, ir.Attribute]:
     """All attributes of an op by name, ready for `Operation.create`."""
     attrs = op.attributes
     if isinstance(attrs, Mapping):

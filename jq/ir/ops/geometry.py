@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jq.formats import Encoding
-from jq.ir import Op, ir
-from jq.ir.build import integers, padding_pairs
+from jq.ir import ir
+from jq.ir.build import Described, integers, padding_pairs
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Geometry:
         return 1 < self.groups == self.channels[0]
 
 
-def of_window(op: Op) -> Geometry:
+def of_window(op: Described) -> Geometry:
     """The geometry of a pool, or of an op without a window."""
     window = integers(op, "window_dimensions")
     ones = (1,) * len(window)

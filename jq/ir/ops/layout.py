@@ -10,7 +10,7 @@ import numpy as np
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
 from jq.ir import OPS, Op, ir, shape_of, stablehlo
-from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes, strided_slice
+from jq.ir.build import Described, integers, padding_pairs, reversed_axes, strided_slice
 from jq.ir.ops.geometry import NotMatrices
 
 CONVOLUTION = "convolution"
@@ -65,7 +65,7 @@ class Layout:
         return Layout.of(op) if op.operation.name == f"stablehlo.{CONVOLUTION}" else None
 
     @staticmethod
-    def of(op: Op | Attributes) -> "Layout":
+    def of(op: Described) -> "Layout":
         d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
         return Layout(
             d.input_batch_dimension,
@@ -80,7 +80,7 @@ class Layout:
         )
 
 
-def groups_of(op: Op | Attributes, key: str = "feature_group_count") -> int:
+def groups_of(op: Described, key: str = "feature_group_count") -> int:
     return ir.IntegerAttr(op.attributes[key]).value
 
 
@@ -89,7 +89,7 @@ def is_plain(op: Op) -> bool:
     return groups_of(op) == groups_of(op, "batch_group_count") == 1
 
 
-def padding_of(op: Op | Attributes) -> list[tuple[int, int]]:
+def padding_of(op: Described) -> list[tuple[int, int]]:
     """Low and high padding of every spatial dimension; negative padding cuts."""
     return padding_pairs(op, len(Layout.of(op).input_spatial))
 
@@ -117,7 +117,7 @@ class Window:
     reversal: tuple[bool, ...]
 
     @staticmethod
-    def of(op: Op | Attributes, kernel: Sequence[int]) -> "Window":
+    def of(op: Described, kernel: Sequence[int]) -> "Window":
         """The window of a convolution with a kernel of that shape."""
         layout = Layout.of(op)
         sizes = tuple(kernel[a] for a in layout.kernel_spatial)
@@ -178,7 +178,7 @@ class Window:
         return taps[0] if len(taps) == 1 else ops.concatenate(taps, len(given) + 1)
 
     @staticmethod
-    def of_product(op: Op | Attributes, kernel: Sequence[int]) -> "Window":
+    def of_product(op: Described, kernel: Sequence[int]) -> "Window":
         """The window of a convolution that is a product of matrices; `NotMatrices` of others."""
         if any(groups_of(op, f"{key}_group_count") != 1 for key in ("feature", "batch")):
             raise NotMatrices("a convolution in groups is no product of matrices")

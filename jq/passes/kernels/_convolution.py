@@ -8,7 +8,6 @@ import numpy as np
 
 from jq.formats import NUMPY, Affine, Encoding, affine_format, get_format, packing
 from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
-from jq.ir.build import Attributes
 from jq.ir.contract import Contract
 from jq.ir.ops.layout import Layout, Window, groups_of, with_edges
 from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
@@ -109,7 +108,7 @@ class Convolved:
 
     @property
     def groups(self) -> int:
-        return groups_of(Attributes(self.contract.attributes))
+        return groups_of(self.contract)
 
     @property
     def batch(self) -> int:
@@ -211,7 +210,7 @@ def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int 
 
 def window_of(c: Contract) -> Window:
     """The window, with two spatial axes; `NoKernel` of more."""
-    window = Window.of(Attributes(c.attributes), c.shapes[1])
+    window = Window.of(c, c.shapes[1])
     if len(window.sizes) not in (1, 2):
         raise NoKernel(f"no kernel for {len(window.sizes)} spatial dimensions")
     return window.widened(2)

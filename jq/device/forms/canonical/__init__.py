@@ -17,7 +17,7 @@ from jq.device.forms.canonical.base import Simple, along, flat, short
 from jq.device.forms.canonical.lookups import Lookups
 from jq.device.network import Network, Node
 from jq.ir import ir, stablehlo
-from jq.ir.build import Attributes, integers
+from jq.ir.build import integers
 from jq.ir.ops.layout import CONVOLUTION
 
 
@@ -107,7 +107,7 @@ class _Builder(Lookups):
 
     def _reduced(self, node: Node) -> None:
         """Sums along all axes at once; extremes along one after the other, as others are folded."""
-        axes, x = list(integers(Attributes(node.attributes), "dimensions")), node.inputs[0]
+        axes, x = list(integers(node, "dimensions")), node.inputs[0]
         kind = {"sum": "sum", "reduce_maximum": "max", "reduce_minimum": "min"}.get(node.kind)
         if kind is None:
             window, one = [n if a in axes else 1 for a, n in enumerate(x.shape)], [1] * len(x.shape)
@@ -129,11 +129,11 @@ class _Builder(Lookups):
         self.put("reshape", node.inputs[:1], node.output)
 
     def _transpose(self, node: Node) -> None:
-        order = list(integers(Attributes(node.attributes), "permutation"))
+        order = list(integers(node, "permutation"))
         self.put("transpose", node.inputs[:1], node.output, {"permutation": order})
 
     def _reverse(self, node: Node) -> None:
-        (x,), axes = node.inputs, integers(Attributes(node.attributes), "dimensions")
+        (x,), axes = node.inputs, integers(node, "dimensions")
         for i, axis in enumerate(axes):
             made = node.output if i == len(axes) - 1 else self.fresh(node.output, x.shape)
             x = self.put("reverse", [x], made, {"axis": axis})
@@ -143,14 +143,14 @@ class _Builder(Lookups):
         self.put("concatenate", node.inputs, node.output, {"axis": axis})
 
     def _slice(self, node: Node) -> None:
-        attrs, size = Attributes(node.attributes), node.output.shape
-        start, stride = (list(integers(attrs, k)) for k in ("start_indices", "strides"))
+        size = node.output.shape
+        start, stride = (list(integers(node, k)) for k in ("start_indices", "strides"))
         self.named(self.strided(node.inputs[0], start, size, stride))
 
     def _pad(self, node: Node) -> None:
-        attrs, (x, value) = Attributes(node.attributes), node.inputs
+        x, value = node.inputs
         keys = "edge_padding_low", "edge_padding_high", "interior_padding"
-        low, high, inner = (integers(attrs, k) for k in keys)
+        low, high, inner = (integers(node, k) for k in keys)
         if value.data is None:
             raise UserError("padding with a computed number has no form here", op=node.name)
         x = self.spread(x, [n + 1 for n in inner], code := int(value.data.reshape(())))
@@ -176,7 +176,7 @@ class _Builder(Lookups):
 
     def _broadcast_in_dim(self, node: Node) -> None:
         (x,), shape = node.inputs, node.output.shape
-        axes = list(integers(Attributes(node.attributes), "broadcast_dimensions"))
+        axes = list(integers(node, "broadcast_dimensions"))
         order = sorted(range(len(axes)), key=axes.__getitem__)
         x = self.transposed(x, order)
         kept = [1] * len(shape)

@@ -11,7 +11,7 @@ from jq.device.forms.canonical.windows import Windows
 from jq.device.network import Node, Tensor
 from jq.ir import stablehlo
 from jq.ir.affine import compact
-from jq.ir.build import Attributes, integers
+from jq.ir.build import integers
 
 _FOLDED: dict[str, Any] = {"integer_add": np.add, "integer_multiply": np.multiply}
 _FOLDED |= {"maximum": np.maximum, "minimum": np.minimum}
@@ -126,7 +126,7 @@ class Lookups(Windows):
         """Parts of the tensor; along an axis that the index has as well, each of its own."""
         x, index = node.inputs
         d = stablehlo.GatherDimensionNumbers(node.attributes["dimension_numbers"])
-        sizes = list(integers(Attributes(node.attributes), "slice_sizes"))
+        sizes = list(integers(node, "slice_sizes"))
         alike, offsets = list(d.operand_batching_dims), list(d.offset_dims)
         kept = [a for a in range(len(sizes)) if a not in (*d.collapsed_slice_dims, *alike)]
         inner = [a for a in d.start_index_map if a in kept]

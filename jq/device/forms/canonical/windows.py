@@ -10,9 +10,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical.base import Simple, Steps, along, flat, short
 from jq.device.network import Node, Tensor
-from jq.ir import ir
-from jq.ir.build import Attributes, integers
-from jq.ir.ops.layout import Layout, groups_of, padding_of
+from jq.ir.ops.geometry import of_window
+from jq.ir.ops.layout import Window, groups_of
 
 _COMBINED = {"maximum": "maximum", "minimum": "minimum", "add": "integer_add"}
 _COMBINED |= {"and": "logical_and", "or": "logical_or"}
@@ -22,26 +21,25 @@ class Windows(Steps):
     """Adds convolutions and pools."""
 
     def _convolution(self, node: Node) -> None:
-        attrs = Attributes(node.attributes)
-        d, (x, w) = Layout.of(attrs), node.inputs
-        rank = len(d.input_spatial)
-        if w.data is None or groups_of(attrs, "batch_group_count") != 1:
+        x, w = node.inputs
+        window = Window.of(node, w.shape)
+        d, rank, groups = window.layout, len(window.sizes), groups_of(node)
+        if w.data is None or groups_of(node, "batch_group_count") != 1:
             what = "two activations" if w.data is None else "batch groups"
             raise UserError(f"a convolution of {what} has no form here", op=node.name)
         x = self.transposed(x, [d.input_batch, *d.input_spatial, d.input_feature])
         w = self.transposed(w, [d.kernel_out, *d.kernel_spatial, d.kernel_in])
-        reversal = node.attributes.get("window_reversal")
-        turned = list(ir.DenseBoolArrayAttr(reversal)) if reversal is not None else [False] * rank
-        w = replace(w, data=np.flip(w.values, tuple(1 + i for i, t in enumerate(turned) if t)))
+        turned = tuple(1 + i for i, back in enumerate(window.reversal) if back)
+        w = replace(w, data=np.flip(w.values, turned))
         geometry: dict[str, Any] = {
-            "stride": list(integers(attrs, "window_strides")) or [1] * rank,
-            "padding": padding_of(attrs),
-            "dilation": list(integers(attrs, "rhs_dilation")) or [1] * rank,
+            "stride": list(window.strides),
+            "padding": list(window.padding),
+            "dilation": list(window.dilations),
         }
-        spread = list(integers(attrs, "lhs_dilation")) or [1] * rank
+        spread = list(window.spacing)
         out = [node.output.shape[a] for a in d.output_order]
         for _ in range(rank - 2):
-            x, w = self._unfolded(node, x, w, geometry, spread.pop(0), groups_of(attrs))
+            x, w = self._unfolded(node, x, w, geometry, spread.pop(0), groups)
             out[:2] = [out[0] * out[1]]
         if rank < 2:  # along the second axis of two
             ones = [1] * (2 - rank)
@@ -54,7 +52,7 @@ class Windows(Steps):
         numbers = {key: along(v, node, *features) for key, v in node.numbers.items()}
         w = replace(w, scale=None if w.scale is None else short(w.scale.reshape(-1)))
         step = Simple("conv2d", node.name, (x, w), made, geometry, numbers)
-        self._windows(node, step, spread, groups_of(attrs))
+        self._windows(node, step, spread, groups)
         self.in_order(made, d.output_order)
 
     def _unfolded(
@@ -125,16 +123,12 @@ class Windows(Steps):
         self.put("transposed", [x, w], step.output, how, step.numbers)
 
     def _pool(self, node: Node) -> None:
-        attrs, x = Attributes(node.attributes), node.inputs[0]
-        rank = len(x.shape)
-        window = list(integers(attrs, "window_dimensions"))
-        keys = "window_strides", "window_dilations", "base_dilations"
-        stride, dilation, spread = (list(integers(attrs, key)) or [1] * rank for key in keys)
-        given = node.attributes.get("padding")
-        padding = np.zeros((rank, 2), int) if given is None else np.array(given).reshape(rank, 2)
+        x, g = node.inputs[0], of_window(node)
+        rank, window, stride, dilation = len(x.shape), g.window, g.stride, g.dilation
+        padding = np.array(g.padding or [(0, 0)] * rank)
         over = [a for a in range(rank) if window[a] > 1 or stride[a] > 1 or padding[a].any()]
         value = x.zero if node.kind == "sum" else int(node.inputs[1].values)
-        x = self.spread(x, spread, value)
+        x = self.spread(x, g.interior, value)
         plain = len(over) < 3 and max(dilation, default=1) == 1 and (padding >= 0).all()
         if node.kind != "sum" and not (plain and node.kind.endswith("maximum")):
             self.folded(x, window, stride, padding, dilation)

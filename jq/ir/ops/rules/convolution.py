@@ -15,7 +15,7 @@ import numpy as np
 
 from jq.formats.blocks import full
 from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
-from jq.ir.build import NAME, Attributes, i64_array, like, string_attr
+from jq.ir.build import NAME, i64_array, like, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct
@@ -103,7 +103,7 @@ class Convolution(Contraction):
         """The product with the patches of its input."""
         if product.side != 1:
             raise NotMatrices("the input of the convolution is the stored operand")
-        window = Window.of_product(Attributes(product.attributes), product.weight.shape)
+        window = Window.of_product(product, product.weight.shape)
         *contracted, kernel_out = window.layout.kernel_order
         return Matrices(
             (kernel_out,),

@@ -26,7 +26,7 @@ import numpy as np
 
 from jq.formats import get_format
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
-from jq.ir.build import NAME, Attributes, attributes_of, string_attr
+from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import Contract, match_contract
 from jq.ir.encodings import write_encodings
@@ -134,7 +134,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
     result = p.op.results[0]
     if 0 in (*p.stored.encoding.shape, *shape_of(result)):
         raise NoKernel("an empty product")
-    if p.rule.op == CONVOLUTION and groups_of(Attributes(p.attributes)) > 1:
+    if p.rule.op == CONVOLUTION and groups_of(p) > 1:
         return _depthwise(program, p, isa)
     with at(p.op):
         view = p.view()
@@ -152,7 +152,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
             raise NoKernel("codes that the model computes are not held as stored ones are")
     tail = Tail((), (), (p.op,))
-    filters = p.rule.op == CONVOLUTION and Layout.of(Attributes(p.attributes)).channels_last
+    filters = p.rule.op == CONVOLUTION and Layout.of(p).channels_last
     in_order = filters or (p.rule.op == DOT_GENERAL and p.side == 1)
     if in_order and dtype_of(result) == np.float32:
         tail = Tail.behind(program, p.op, kernel.n)
@@ -171,7 +171,7 @@ def _depthwise(program: Program, p: StoredProduct, isa: str) -> str:
     shapes, zeros = (shape_of(p.x), enc.shape), np.zeros(enc.shape, np.float32)
     c = Contract(p.op, p.name, CONVOLUTION, p.attributes, shapes, (), ("", ""))
     window = window_of(c)
-    alone = hwio(zeros, window).shape[2:] == (1, groups_of(Attributes(p.attributes)))
+    alone = hwio(zeros, window).shape[2:] == (1, groups_of(p))
     plain = p.side == 1 and not p.half and dtype_of(p.op.results[0]) == np.float32
     if not (alone and plain and get_isa(isa).rounds) or any(window.reversal):
         raise NoKernel("a convolution in groups is no product of matrices")
