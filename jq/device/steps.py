@@ -7,7 +7,9 @@ import numpy as np
 from jq.device.replay_ops import COMBINE, OPS
 from jq.ir import Op, Program, dtype_of, ir, kind_of, shape_of
 from jq.ir.build import attributes_of, integers
+from jq.ir.ops.geometry import of_window
 from jq.ir.ops.lookup import contraction, multiplies
+from jq.ir.ops.selection import combines
 
 _ARRAYS = "broadcast_dimensions permutation dimensions start_indices limit_indices strides"
 _ARRAYS += " edge_padding_low edge_padding_high interior_padding window_dimensions"
@@ -70,27 +72,23 @@ def _details(op: Op) -> dict[str, Any]:
     elif name == "gather" and len(shape_of(op.operation.operands[0])) != 1:
         raise ValueError("gather of anything but a table is not replayed")
     elif name in ("reduce", "reduce_window"):
-        details |= _reduction(op, found)
+        details |= _reduction(op)
     elif rule := contraction(name):
         details |= rule.details(op)
     return details
 
 
-def _reduction(op: Op, found: dict[str, Any]) -> dict[str, Any]:
-    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
-    combine = inner[0].removeprefix("stablehlo.")
-    if len(inner) != 2 or combine not in COMBINE or len(op.operation.operands) != 2:
-        raise ValueError(f"a reduction by {combine} is not replayed")
+def _reduction(op: Op) -> dict[str, Any]:
+    combine, g = combines(op), of_window(op)
+    if combine not in COMBINE:
+        raise ValueError(f"a reduction by {combine or 'several ops'} is not replayed")
     if kind_of(op) == "stablehlo.reduce":
         return {"combine": combine}
-    rank = len(shape_of(op.operation.operands[0]))
-    ones = [1] * rank
-    if max(integers(op, "base_dilations"), default=1) > 1:
+    if max(g.interior, default=1) > 1:
         raise ValueError("a window over a spread tensor is not replayed")
-    padding = np.array(found["padding"]).reshape(-1, 2).tolist() if "padding" in found else None
     return {
         "combine": combine,
-        "window_strides": list(integers(op, "window_strides") or ones),
-        "window_dilations": list(integers(op, "window_dilations") or ones),
-        "padding": padding or [[0, 0]] * rank,
+        "window_strides": list(g.stride),
+        "window_dilations": list(g.dilation),
+        "padding": list(map(list, g.padding)),
     }

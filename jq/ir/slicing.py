@@ -20,7 +20,7 @@ from jq.ir.hoist import block_of
 from jq.ir.pointwise import IN_NUMPY
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
-from jq.ir.values import Op, kind_of, maker
+from jq.ir.values import Op, combiner, kind_of, maker
 
 Array = np.ndarray
 LIMIT = 64  # ops: more than any function that a kernel has
@@ -182,11 +182,10 @@ def _belongs(
 
 
 def _reduce(arrays: list[Array], op: Op) -> Array:
-    first = op.regions[0].blocks[0].operations[0].operation.name
-    axes = integers(op, "dimensions")
-    if first == "stablehlo.add":
+    how, axes = combiner(op), integers(op, "dimensions")
+    if how == "add":
         return np.asarray(arrays[0].sum(axis=axes, dtype=arrays[0].dtype) + arrays[1])
-    if first == "stablehlo.maximum":
+    if how == "maximum":
         return np.maximum(arrays[0].max(axis=axes), arrays[1])
     return np.full(shape_of(op.results[0]), np.nan, arrays[0].dtype)  # equals no function we know
 

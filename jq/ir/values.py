@@ -101,6 +101,16 @@ def handed_on(op: Op) -> Iterator[tuple[ir.Value, ir.Value]]:
             yield from zip(target, source, strict=True)
 
 
+def combiner(op: Op) -> str:
+    """The one op of both arguments that the function of a reduction or a scatter is, without the
+    name of StableHLO; empty for any other function."""
+    block = op.regions[0].blocks[0]
+    first, *others = (inner.operation for inner in block.operations)
+    both = len(first.operands) == 2 and set(first.operands) == set(block.arguments)
+    alone = len(others) == 1 and list(others[0].operands) == list(first.results)
+    return first.name.removeprefix("stablehlo.") if both and alone else ""
+
+
 def last_of(block: ir.Block) -> Op:
     """The op that ends a block: its operands are what the block gives."""
     return block.operations[len(block.operations) - 1]

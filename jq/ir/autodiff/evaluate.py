@@ -13,11 +13,12 @@ import jax.numpy as jnp
 
 from jq.ir import Op, Program, func, ir, is_read, shape_of, stablehlo
 from jq.ir.autodiff.jax_ops import RULES as OPS
-from jq.ir.autodiff.jax_ops import Inside, Unsupported, combiner, reduce, reduce_window
+from jq.ir.autodiff.jax_ops import Inside, Unsupported, reduce, reduce_window
 from jq.ir.build import direction_of, integer, integers
 from jq.ir.constants import evaluate as constant_value
 from jq.ir.memory import xla_options
 from jq.ir.stack import trip_count
+from jq.ir.values import combiner
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 

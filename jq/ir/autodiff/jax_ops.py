@@ -11,9 +11,11 @@ import numpy as np
 
 from jq.base.errors import JqError
 from jq.ir import Op, Program, dense_array, dtype_of, ir, is_read, maker, shape_of, stablehlo
-from jq.ir.build import direction_of, integer, integers, padding_pairs
+from jq.ir.build import direction_of, integer, integers
+from jq.ir.ops.geometry import of_window
 from jq.ir.ops.layout import Layout, Window, groups_of
 from jq.ir.pointwise import IN_JAX
+from jq.ir.values import combiner
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Rule = Callable[[list[Any], Any], Any]
@@ -139,15 +141,6 @@ SUMS |= {"and": "all", "or": "any"}
 WINDOWS = {"add": lax.add, "maximum": lax.max, "minimum": lax.min}
 
 
-def combiner(op: Op) -> str:
-    """The op that combines two values; empty where it takes several."""
-    block = op.regions[0].blocks[0]
-    first = block.operations[0].operation
-    if len(block.operations) != 2 or list(first.operands) != list(block.arguments):
-        return ""
-    return str(first.name).removeprefix("stablehlo.")
-
-
 def reduce(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     """Places have a gradient of zero: of `argmax` only they are read."""
     half, axes, name = len(args) // 2, integers(op, "dimensions"), combiner(op)
@@ -167,20 +160,15 @@ def reduce(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
 
 def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     """Sums and extremes of windows; of any function, those that begin or end at each element."""
-    name, ones = combiner(op), (1,) * args[0].ndim
+    name, g = combiner(op), of_window(op)
     if len(args) == 2 and name in WINDOWS:
-        spread = {*integers(op, "base_dilations"), *integers(op, "window_dilations")} - {1}
-        if spread and name != "add":
+        if {*g.interior, *g.dilation} - {1} and name != "add":
             raise Unsupported("extremes of dilated windows have no gradient here")
         whole = lax.reduce_window(
             args[0],
             _splat(op.operands[1]),
             WINDOWS[name],
-            integers(op, "window_dimensions"),
-            integers(op, "window_strides") or ones,
-            padding_pairs(op, args[0].ndim),
-            integers(op, "base_dilations") or ones,
-            integers(op, "window_dilations") or ones,
+            *(g.window, g.stride, g.padding, g.interior, g.dilation),
         )
         return [whole]
     found = _cumulative(op)
@@ -199,17 +187,15 @@ def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> 
 
 def _cumulative(op: Op) -> tuple[int, bool] | None:
     """The axis along which all elements up to each one are reduced, and whether from its end."""
-    shape, window = shape_of(op.operands[0]), integers(op, "window_dimensions")
-    axes = [a for a, n in enumerate(window) if n > 1]
-    moves = ("window_strides", "base_dilations", "window_dilations")
-    if len(axes) != 1 or any(set(integers(op, k)) - {1} for k in moves):
+    shape, g = shape_of(op.operands[0]), of_window(op)
+    axes = [a for a, n in enumerate(g.window) if n > 1]
+    if len(axes) != 1 or {*g.stride, *g.interior, *g.dilation} - {1}:
         return None
     axis, reach = axes[0], shape[axes[0]] - 1
-    pads = padding_pairs(op, len(shape))
-    plain = all(pair == (0, 0) for a, pair in enumerate(pads) if a != axis)
-    if window[axis] != reach + 1 or not plain or pads[axis] not in ((reach, 0), (0, reach)):
+    plain = all(pair == (0, 0) for a, pair in enumerate(g.padding) if a != axis)
+    if g.window[axis] != reach + 1 or not plain or g.padding[axis] not in ((reach, 0), (0, reach)):
         return None
-    return axis, pads[axis][0] == 0
+    return axis, g.padding[axis][0] == 0
 
 
 def _splat(value: ir.Value) -> np.ndarray:

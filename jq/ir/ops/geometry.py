@@ -36,13 +36,12 @@ def of_window(op: Described) -> Geometry:
     """The geometry of a pool, or of an op without a window."""
     window = integers(op, "window_dimensions")
     ones = (1,) * len(window)
-    padded = window and "padding" in op.attributes
     return Geometry(
         window=window,
         stride=integers(op, "window_strides") or ones,
         dilation=integers(op, "window_dilations") or ones,
         interior=integers(op, "base_dilations") or ones,
-        padding=tuple(padding_pairs(op, len(window))) if padded else (),
+        padding=tuple(padding_pairs(op, len(window))),
     )
 
 

@@ -13,6 +13,7 @@ from jq.ir import OPS, Op, Program, dense_array, dtype_of, ir, kind_of, maker, s
 from jq.ir.affine import constant_of
 from jq.ir.build import attributes_of, create, direction_of, fill, i64_attr, integer, like
 from jq.ir.ops.lookup import rule_of
+from jq.ir.values import combiner
 
 SCATTER = "stablehlo.scatter"
 EXTREMES = ("maximum", "minimum")
@@ -35,11 +36,8 @@ def splat_of(program: Program, value: ir.Value) -> float | None:
 
 def combines(op: Op) -> str | None:
     """The one op by which a reduce or reduce_window of one tensor combines its elements."""
-    if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
-        return None
-    inner = [o.operation.name for o in op.regions[0].blocks[0].operations]
-    plain = len(op.operands) == 2 and len(inner) == 2
-    return inner[0].removeprefix("stablehlo.") if plain else None
+    reduces = kind_of(op) in ("stablehlo.reduce", "stablehlo.reduce_window")
+    return (combiner(op) or None) if reduces and len(op.operands) == 2 else None
 
 
 def reduction(program: Program, op: Op) -> str | None:
@@ -61,9 +59,7 @@ def written(op: Op) -> str | None:
     ops, arguments = [o.operation for o in block.operations], list(block.arguments)
     if len(ops) == 1:
         return "update" if list(ops[0].operands) == arguments[1:] else None
-    extreme = ops[0].name.removeprefix("stablehlo.")
-    both = len(ops) == 2 and set(ops[0].operands) == set(arguments)
-    return extreme if both and extreme in EXTREMES else None
+    return extreme if (extreme := combiner(op)) in EXTREMES else None
 
 
 def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Value:
@@ -83,10 +79,9 @@ def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Valu
 
 
 def _extreme(op: Op, codes: ir.Value) -> ir.Value:
-    inner = next(iter(op.regions[0].blocks[0].operations)).operation.name
-    info = np.iinfo(dtype_of(codes))
-    largest = inner == "stablehlo.minimum"
-    return reduce_like(op, codes, inner, info.max if largest else info.min)
+    extreme, info = combiner(op), np.iinfo(dtype_of(codes))
+    start = info.max if extreme == "minimum" else info.min
+    return reduce_like(op, codes, f"stablehlo.{extreme}", start)
 
 
 def _scattered(op: Op, into: ir.Value, updates: ir.Value) -> ir.Value:

@@ -12,7 +12,6 @@ Of convolutions, and of pools (`reduce_window`):
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -57,8 +56,7 @@ def _geometry(op: Op) -> tuple[Sequence[int], Geometry]:
     rule, layout = rule_named(op.operation.name), Layout.match(op)
     assert rule is not None
     found = rule.geometry(op)
-    axes = layout.input_spatial if layout else range(len(found.window))
-    return axes, replace(found, padding=found.padding or ((0, 0),) * len(axes))
+    return layout.input_spatial if layout else range(len(found.window)), found
 
 
 def _unread(op: Op) -> list[int]:

@@ -6,7 +6,6 @@ Fires on int8, one scale a row of the last axis, a block of it or a sample (or i
 and on floats that are rounded to a format with blocks."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from jq.formats.affine_math import FULL, NARROW
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, integers, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
+from jq.ir.ops.selection import combines
 from jq.kernels import QuantizeBlocks, QuantizeRows, RowQuantization, RowRanges
 from jq.kernels.rowwise import description
 from jq.passes.base import Pass, PassContext
@@ -177,7 +177,7 @@ def _measured(marker: Marker) -> list[ir.Value]:
 #     ... jq.quantize %x, (scale of %low, %high)   %high = reduce maximum %highs
 #
 # Fires on float32 of which both ends are wanted, as for dynamic quantization of whole tensors.
-ENDS = ("stablehlo.minimum", "stablehlo.maximum")
+ENDS = ("minimum", "maximum")
 SMALL = 1 << 10  # elements: less is nothing
 
 
@@ -207,13 +207,9 @@ def _ranges(program: Program) -> dict[ir.Value, dict[str, list[Op]]]:
 
 def _end(op: Op, x: ir.Value) -> str | None:
     """The end of `x` that a reduction over all of it finds."""
-    if kind_of(op) != "stablehlo.reduce" or len(op.results) != 1:
-        return None
     every = sorted(integers(op, "dimensions")) == list(range(len(shape_of(x))))
-    body: Any = op.regions[0].blocks[0]
-    first, *rest = (inner.operation.name for inner in body.operations)
-    plain = every and op.operands[0] == x and len(rest) == 1
-    return first if plain and first in ENDS else None
+    whole = kind_of(op) == "stablehlo.reduce" and op.operands[0] == x and every
+    return how if whole and (how := combines(op)) in ENDS else None
 
 
 def _lower_range(program: Program, x: ir.Value, ends: dict[str, list[Op]], isa: str) -> None:

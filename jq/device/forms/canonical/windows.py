@@ -125,7 +125,7 @@ class Windows(Steps):
     def _pool(self, node: Node) -> None:
         x, g = node.inputs[0], of_window(node)
         rank, window, stride, dilation = len(x.shape), g.window, g.stride, g.dilation
-        padding = np.array(g.padding or [(0, 0)] * rank)
+        padding = np.array(g.padding)
         over = [a for a in range(rank) if window[a] > 1 or stride[a] > 1 or padding[a].any()]
         value = x.zero if node.kind == "sum" else int(node.inputs[1].values)
         x = self.spread(x, g.interior, value)

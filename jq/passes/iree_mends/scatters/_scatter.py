@@ -10,6 +10,7 @@ import numpy as np
 from jq.formats.arrays import clip
 from jq.ir import OPS, Op, at, constant_of, create, dtype_of, ir, kind_of, shape_of, stablehlo
 from jq.ir.index_range import Element, Range, index_range
+from jq.ir.values import combiner
 
 
 @dataclass(frozen=True)
@@ -127,22 +128,11 @@ def scatter(
     return made
 
 
-def _binary(op: Op) -> str | None:
-    """The one op of two arguments that the function is."""
-    ops, block = list(body_of(op).operations), body_of(op)
-    if len(ops) != 2 or len(block.arguments) != 2:
-        return None
-    made = ops[0].operation
-    both = len(made.operands) == 2 and set(made.operands) == set(block.arguments)
-    whole = both and list(ops[1].operands) == list(made.results)
-    return made.name.removeprefix("stablehlo.") if whole else None
-
-
 def neutral(op: Op, operand: ir.Value) -> ir.Value | None:
     """The scalar that the function leaves its other argument unchanged by, where there is one."""
-    kind, name = dtype_of(operand), _binary(op)
+    kind, name = dtype_of(operand), combiner(op)
     table: dict[str, float]
-    if kind.kind == "c" or name is None:  # a product by 1 + 0i changes infinities
+    if kind.kind == "c":  # a product by 1 + 0i changes infinities
         return None
     if kind.kind in "biu":
         low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
