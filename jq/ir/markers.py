@@ -20,7 +20,7 @@ from jq.ir.build import attribute, plain, settle_type, string_attr
 from jq.ir.decisions import ROUNDED
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
-from jq.ir.values import Op, maker
+from jq.ir.values import Op, functions_of, maker
 
 DEQUANTIZE = "jq.dequantize"
 QUANTIZE = "jq.quantize"
@@ -184,9 +184,7 @@ def _decomposition(
 ) -> func.FuncOp:
     """The private function that holds `body`, shared by equal markers of a program."""
     types = [v.type for v in operands]
-    functions = {
-        op.name.value: op for op in program.module.body.operations if isinstance(op, func.FuncOp)
-    }
+    functions = functions_of(program.module)
     known, full = program.decompositions, f"{key} {types}"
     if known.get(full) in functions:
         return functions[known[full]]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func, stablehlo
+from jaxlib.mlir.dialects import stablehlo
 
 from jq.ir.types import shape_of
-from jq.ir.values import maker, walk
+from jq.ir.values import functions_of, maker, walk
 
 # What a value is made from: one bit for each argument of the blocks that it stands in.
 Origins = defaultdict[ir.Value, int]
@@ -125,8 +125,8 @@ def xla_options(module: ir.Module, **others: str) -> dict[str, str]:
 
 def _overwritten(module: ir.Module) -> bool:
     """True if anything is written into a tensor that it may itself be made from."""
-    functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
-    blocks = {op.name.value: op.entry_block for op in functions if not op.is_external}
+    functions = functions_of(module).items()
+    blocks = {name: f.entry_block for name, f in functions if not f.is_external}
     if not any(op.operation.name in WRITES for block in blocks.values() for op in walk(block)):
         return False
     overwritten: list[ir.Operation] = []
@@ -144,8 +144,8 @@ def _overwritten(module: ir.Module) -> bool:
 
 def _entangled(module: ir.Module) -> bool:
     """True if many ways lead to the places that a gather or a slice reads."""
-    for function in module.body.operations:
-        if not isinstance(function, func.FuncOp) or function.is_external:
+    for function in functions_of(module).values():
+        if function.is_external:
             continue
         ways: dict[ir.Value, int] = {}
         for op in walk(function.entry_block):

@@ -20,7 +20,7 @@ from jq.formats import Deferred
 from jq.ir.build import constant_of, settle_type
 from jq.ir.mlir_context import at, bytecode_of, context, editing, parse_module, run_passes
 from jq.ir.types import TensorSpec, dtype_of, shape_of, signature, tensor_type
-from jq.ir.values import is_read, last_of, maker, walk
+from jq.ir.values import functions_of, is_read, last_of, maker, walk
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
 
@@ -192,9 +192,7 @@ class Program:
 
     def functions(self) -> Iterator[func.FuncOp]:
         """Functions that have a body: `@main`, and what composites stand for."""
-        for op in self.module.body.operations:
-            if isinstance(op, func.FuncOp) and not op.is_external:
-                yield op
+        return (f for f in functions_of(self.module).values() if not f.is_external)
 
     def verify(self) -> None:
         """Raises `InternalError` when the IR or the weights do not fit together."""

@@ -111,6 +111,11 @@ def combiner(op: Op) -> str:
     return first.name.removeprefix("stablehlo.") if both and alone else ""
 
 
+def functions_of(module: ir.Module) -> dict[str, func.FuncOp]:
+    """The functions of a module by their names, in order; the caller may erase them."""
+    return {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
+
+
 def last_of(block: ir.Block) -> Op:
     """The op that ends a block: its operands are what the block gives."""
     return block.operations[len(block.operations) - 1]

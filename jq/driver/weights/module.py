@@ -21,10 +21,11 @@ from jq.base.from_jax import clean_scope, scope
 from jq.base.registry import unused
 from jq.formats import Encoding, get_format
 from jq.frontends.tracing.constants import constant_array
-from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, walk
+from jq.ir import Op, Program, at, constant_of, dtype_of, ir, walk
 from jq.ir.encodings import describe, write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.ops import Contraction, rule_of
+from jq.ir.values import functions_of
 from jq.planning.encodings import weight_block
 from jq.planning.operands import WeightUse, find_weight
 from jq.target.settings import TensorSettings
@@ -136,7 +137,7 @@ def quantize_module(module: ir.Module, options: WeightOptions) -> None:
     """Rewrites `module` (of our context) in place."""
     program = Program(module, {}, (), ())  # markers keep their functions in a program
     work = _Module(program, options)
-    for function in [op for op in module.body.operations if isinstance(op, func.FuncOp)]:
+    for function in functions_of(module).values():
         if function.is_external:
             continue
         for op in [o for block in function.regions[0].blocks for o in walk(block)]:

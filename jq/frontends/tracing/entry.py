@@ -28,6 +28,7 @@ from jq.ir.build import settle_type, string_attr
 from jq.ir.encodings import read_encodings, store_weight
 from jq.ir.mlir_context import bytecode_of
 from jq.ir.quantized.read import from_quant_types
+from jq.ir.values import functions_of
 
 
 def trace(
@@ -179,8 +180,7 @@ def make_program(
 
 
 def main_of(module: ir.Module) -> func.FuncOp:
-    functions = (op for op in module.body.operations if isinstance(op, func.FuncOp))
-    return next(f for f in functions if f.name.value == "main")
+    return functions_of(module)["main"]
 
 
 def update_signature(main: func.FuncOp) -> None:

@@ -22,6 +22,7 @@ from jq.ir.arrays import OPS
 from jq.ir.build import copied, replace, string_attr
 from jq.ir.encodings import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
+from jq.ir.values import functions_of
 
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
 OWN = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, FAKE_QUANT)  # what passes take apart
@@ -111,7 +112,7 @@ MOST_OPS, MOST_NESTED = 2_000_000, 400  # with all calls opened; of calls in cal
 
 def inline_calls(module: ir.Module) -> None:
     """Inlines in place, also inside loops and branches, and removes unused functions."""
-    functions = {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
+    functions = functions_of(module)
     flat: set[str] = set()
 
     def flatten(name: str) -> None:

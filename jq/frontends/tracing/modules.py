@@ -16,6 +16,7 @@ from jq.frontends.tracing.inputs import leaf_names, unique
 from jq.ir import Op, context, editing, func, ir, parse_module, stablehlo, tensor_type, walk
 from jq.ir.build import string_attr
 from jq.ir.portable import later_version, newest_version
+from jq.ir.values import functions_of
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def import_module(
 
 def entry(module: ir.Module, where: str | None) -> func.FuncOp:
     """The one public function that no other calls."""
-    functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
+    functions = functions_of(module).values()
     for f in functions:
         if f.is_external:
             raise UserError("a function has no body", op=f.name.value, location=where)

@@ -23,9 +23,10 @@ import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, tensor_type, walk
+from jq.ir import Op, at, dtype_of, editing, ir, run_passes, shape_of, tensor_type, walk
 from jq.ir.arrays import OPS
 from jq.ir.build import string_attr
+from jq.ir.values import functions_of
 
 _TYPE = re.compile(
     r"!quant\.uniform<u(?P<bits>\d+)(?:<(?P<low>\d+):(?P<high>\d+)>)?"
@@ -51,8 +52,7 @@ def open_quantized_types(module: ir.Module) -> None:
 
 
 def all_ops(module: ir.Module) -> list[ir.OpView]:
-    functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
-    return [op for f in functions for op in walk(f.entry_block)]
+    return [op for f in functions_of(module).values() for op in walk(f.entry_block)]
 
 
 def to_signed(module: ir.Module, ops: Iterable[Any]) -> None:

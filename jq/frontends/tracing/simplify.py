@@ -33,12 +33,13 @@ import math
 
 import numpy as np
 
-from jq.ir import Op, at, dtype_of, func, ir, last_of, shape_of, stablehlo, to_dtype, walk
+from jq.ir import Op, at, dtype_of, ir, last_of, shape_of, stablehlo, to_dtype, walk
 from jq.ir.arrays import OPS, SAFE_KINDS
 from jq.ir.build import inlined, integer, like, replace, strided_slice, string_attr
 from jq.ir.hoist import block_of, end_with, rebuilt
 from jq.ir.ops.lookup import is_product
 from jq.ir.types import number_kind
+from jq.ir.values import functions_of
 
 TARGET, ALGORITHM = "ApproxTopK", "algorithm"
 TOTAL = "#stablehlo<comparison_type TOTALORDER>"
@@ -46,7 +47,7 @@ TOTAL = "#stablehlo<comparison_type TOTALORDER>"
 
 def sort_approximate(module: ir.Module) -> None:
     """Replaces the calls in place; the comparing functions stay, and have no reader then."""
-    functions = {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
+    functions = functions_of(module)
     for function in functions.values():
         for op in walk(function.entry_block):
             if string_attr(op, "call_target_name") == TARGET:
@@ -79,12 +80,11 @@ def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
 
 def plain_products(module: ir.Module) -> None:
     """Replaces the products of all functions in place."""
-    for function in module.body.operations:
-        if isinstance(function, func.FuncOp):
-            for op in list(walk(function.entry_block)):
-                if ALGORITHM in op.attributes:  # only products have one
-                    with at(op):
-                        replace(op, [_plain(op)])
+    for function in functions_of(module).values():
+        for op in list(walk(function.entry_block)):
+            if ALGORITHM in op.attributes:  # only products have one
+                with at(op):
+                    replace(op, [_plain(op)])
 
 
 def _plain(op: Op) -> ir.Value:

@@ -11,14 +11,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jq.ir import Op, Program, func, ir, is_read, shape_of, stablehlo
+from jq.ir import Op, Program, ir, is_read, shape_of, stablehlo
 from jq.ir.autodiff.jax_ops import RULES as OPS
 from jq.ir.autodiff.jax_ops import Inside, Unsupported, reduce, reduce_window
 from jq.ir.build import direction_of, integer, integers
 from jq.ir.constants import evaluate as constant_value
 from jq.ir.memory import xla_options
 from jq.ir.stack import trip_count
-from jq.ir.values import combiner
+from jq.ir.values import combiner, functions_of
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 
@@ -151,21 +151,16 @@ def run(program: Program, inputs: Sequence[Any], weights: Sequence[Any], edit: E
     Args:
         edit: is given every result of an op with its value, and gives the value to use."""
     known: dict[Any, Any] = dict(zip(program.body.arguments, [*inputs, *weights], strict=True))
-    return _block(program, program.body, known, _functions(program), edit)
+    return _block(program, program.body, known, functions_of(program.module), edit)
 
 
 def run_ops(program: Program, ops: Iterable[Op], known: dict[Any, Any]) -> None:
     """Adds to `known`, which has the JAX arrays of values read from outside, the ops' results."""
-    functions = _functions(program)
+    functions = functions_of(program.module)
     for op in ops:
         args = [known[v] for v in op.operation.operands]
         results = _results(program, op, args, functions, known)
         known.update(zip(op.operation.results, results, strict=True))
-
-
-def _functions(program: Program) -> dict[str, Any]:
-    every = program.module.body.operations
-    return {op.name.value: op for op in every if isinstance(op, func.FuncOp)}
 
 
 def _block(

@@ -16,6 +16,7 @@ from jq.ir.quantized import types
 from jq.ir.quantized.markers import KINDS
 from jq.ir.quantized.stored import StoredParts, has_typed_parts
 from jq.ir.types import to_dtype
+from jq.ir.values import functions_of
 
 
 # Back from quantized types between ops to casts, dequantizes, and ops on plain numbers.
@@ -117,12 +118,12 @@ def from_quant_types(module: ir.Module) -> None:
 
     Raises:
         UserError: what an op says of itself is not its type."""
-    functions = [op for op in module.body.operations if op.operation.name == "func.func"]
-    ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
+    functions = functions_of(module).values()
+    ops = [op for f in functions for op in walk(f.entry_block)]
     if not any(set(KINDS) & set(op.attributes) or has_typed_parts(op) for op in ops):
         return
     open_values(ops)
-    ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
+    ops = [op for f in functions for op in walk(f.entry_block)]
     program = Program(module, {}, (), ())
     parts, plain = StoredParts(program), dict[ir.Value, ir.Value]()
     done = [op for op in ops if parts.back(op) or _back(program, op, plain, parts)]

@@ -10,6 +10,7 @@ from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decide, facts_of
 from jq.ir.markers import Marker
 from jq.ir.types import dtype_of, shape_of, tensor_type
+from jq.ir.values import functions_of
 from jq.kernels import ATTRIBUTE, Kernel, QuantizeBlocks, detect, get_isa
 from jq.target.target import Target
 
@@ -60,10 +61,7 @@ def call_kernel(
     symbol = f"jq_{kernel.name}"
     with editing():
         kinds = [tensor_type(t.shape, t.dtype) for t in kernel.results]
-        if all(
-            op.operation.name != "func.func" or op.name.value != symbol
-            for op in program.module.body.operations
-        ):
+        if symbol not in functions_of(program.module):
             types = [v.type for v in shaped], kinds
             with ir.InsertionPoint(program.module.body):
                 declared = func.FuncOp(symbol, types, visibility="private")
@@ -115,11 +113,8 @@ def rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:
 
 def declarations(program: Program) -> dict[str, func.FuncOp]:
     """The functions that stand for kernels."""
-    return {
-        op.name.value: op
-        for op in program.module.body.operations
-        if isinstance(op, func.FuncOp) and ATTRIBUTE in op.attributes
-    }
+    functions = functions_of(program.module)
+    return {name: f for name, f in functions.items() if ATTRIBUTE in f.attributes}
 
 
 def described(program: Program, op: Op) -> Kernel | None:
