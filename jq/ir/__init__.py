@@ -17,7 +17,7 @@ from jq.ir.build import (
     replace,
     string_attr,
 )
-from jq.ir.constants import dense_array, evaluate
+from jq.ir.constants import dense_array, evaluate, known_parts, one_step
 from jq.ir.mlir_context import at, bytecode_of, context, editing, parse_module, run_passes
 from jq.ir.program import Program
 from jq.ir.types import (

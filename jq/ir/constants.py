@@ -1,5 +1,6 @@
 """The value of an expression over weights and constants, where it is only moved around."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -36,6 +37,23 @@ def evaluate(program: Program, value: ir.Value) -> Steps[np.ndarray | None]:
         return None
     source = yield program, owner.operands[0]
     return None if source is None else handler(source, owner.operation, shape_of(value))
+
+
+def known_parts(program: Program, parts: Mapping[str, ir.Value]) -> dict[str, np.ndarray] | None:
+    """The arrays behind the parts of a stored tensor; None where one is no constant."""
+    arrays = {name: evaluate(program, part) for name, part in parts.items()}
+    known = {name: array for name, array in arrays.items() if array is not None}
+    return known if len(known) == len(arrays) else None
+
+
+def one_step(program: Program, parts: Mapping[str, ir.Value]) -> tuple[Any, int] | None:
+    """Scale and zero point of codes that have one of each; None where they are not constant."""
+    step = {k: parts[k] for k in ("scale", "zero_point") if k in parts}
+    known = known_parts(program, step)
+    if known is None or any(array.size != 1 for array in known.values()):
+        return None
+    scale, *zero = (array.reshape(-1)[0] for array in known.values())
+    return scale, int(zero[0]) if zero else 0
 
 
 def dense_array(value: ir.Value) -> np.ndarray | None:

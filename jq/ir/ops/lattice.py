@@ -19,7 +19,7 @@ from enum import Enum
 import numpy as np
 
 from jq.formats import Encoding, affine_format, is_affine
-from jq.ir import Program, evaluate, ir, shape_of
+from jq.ir import Program, ir, one_step, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.markers import QUANTIZE_DYNAMIC, Marker, match
 
@@ -113,13 +113,10 @@ def of_marker(program: Program, marker: Marker) -> State:
         return _blocks(marker)
     if not is_affine(enc.format) or shape_of(parts["codes"]) != enc.shape:
         return FLOAT  # no codes that an op could work on one by one
+    if (known := one_step(program, parts)) is not None:
+        return Encoded(enc, float(known[0]), known[1])
     origin = tuple(parts[k] for k in ("scale", "zero_point") if k in parts)
-    known = [evaluate(program, v) for v in origin]
-    numbers = [a for a in known if a is not None and a.size == 1]
-    if len(numbers) < len(known):
-        return Encoded(enc, None, origin=origin)
-    scale, *zero = (a.reshape(()) for a in numbers)
-    return Encoded(enc, float(scale), int(zero[0]) if zero else 0)
+    return Encoded(enc, None, origin=origin)
 
 
 def _blocks(marker: Marker) -> State:

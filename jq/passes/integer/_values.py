@@ -12,7 +12,7 @@ from jq.base.errors import UserError
 from jq.formats import Encoding, affine_format, integer_functions, is_affine
 from jq.formats.integer_functions import NO_OUTPUT, Output
 from jq.formats.requantize import INT32, Rescaling
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, ir, maker, one_step, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer import number_or_weight
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
@@ -99,13 +99,8 @@ def limits(enc: Encoding) -> tuple[int, int]:
 
 def parameters(program: Program, marker: Marker) -> tuple[float, int] | None:
     """Scale and zero point of a per-tensor marker, when they are constants."""
-    scale = evaluate(program, marker.parts["scale"])
-    if scale is None or not is_affine(marker.encoding.format):
-        return None
-    if marker.encoding.scheme == "symmetric":
-        return float(scale.reshape(())), 0
-    zero = evaluate(program, marker.parts["zero_point"])
-    return None if zero is None else (float(scale.reshape(())), int(zero.reshape(())))
+    known = one_step(program, marker.parts) if is_affine(marker.encoding.format) else None
+    return None if known is None else (float(known[0]), known[1])
 
 
 def static_parameters(enc: Encoding, scale: float, zero: int | None) -> dict[str, ir.Value]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.formats import get_format, is_affine, unpacked
-from jq.ir import Op, Program, evaluate, ir
+from jq.ir import Op, Program, evaluate, ir, known_parts
 from jq.ir.contract import contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.ops.base import Contraction
@@ -70,9 +70,9 @@ def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
         return
     for role in rule.roles(op):
         marker = match(op.operands[role.index], DEQUANTIZE)
-        parts = {k: evaluate(program, v) for k, v in marker.parts.items()} if marker else {}
-        affine = marker and is_affine(marker.encoding.format)
-        if marker is None or not affine or any(a is None for a in parts.values()):
+        if marker is None or not is_affine(marker.encoding.format):
+            continue
+        if (parts := known_parts(program, marker.parts)) is None:
             continue
         other = next(p for i, p in plan.operands.items() if i != role.index)
         bound = largest_sum(parts, marker.encoding, role.contracted) * largest_code(other)

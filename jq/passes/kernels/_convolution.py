@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import NUMPY, Affine, Encoding, affine_format, get_format, packing
-from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
+from jq.ir import OPS, Program, dtype_of, evaluate, ir, known_parts, shape_of
 from jq.ir.contract import Contract
 from jq.ir.ops.layout import Layout, Window, groups_of, with_edges
 from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
@@ -47,11 +47,9 @@ class Convolved:
         fmt = get_format(w_enc.format)
         if x_enc.format != "int8" or not isinstance(fmt, Affine) or fmt.bits > 8:
             raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.format}")
-        arrays = {name: evaluate(program, part) for name, part in w.items()}
-        if any(a is None for a in arrays.values()):
+        if (parts := known_parts(program, w)) is None:
             raise NoKernel("the filter is no constant")
         window = window_of(c)
-        parts = {k: np.asarray(a) for k, a in arrays.items()}
         weight, scale, offset = _filter(w_enc, parts, window)
         zero = _zero_point(program, x, window.layout)
         bits = fmt.stored_bits(w_enc)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, affine_format
-from jq.ir import OPS, Program, evaluate, ir, shape_of
+from jq.ir import OPS, Program, ir, known_parts, one_step, shape_of
 from jq.ir.contract import Contract
 from jq.ir.ops.dims import Dims
 from jq.passes.kernels._kernel import NoKernel
@@ -26,7 +26,7 @@ class MatrixProduct:
         scale: f32 [N] of the weight.
         zero: i32 [N], its zero points; None when symmetric.
         row_scale: of the activation: its value in the program (dynamic), or a number (static).
-        row_zero: likewise; None when symmetric."""
+        row_zero: likewise; 0 or None when symmetric."""
 
     contract: Contract
     side: int
@@ -62,7 +62,7 @@ class MatrixProduct:
         weight, scale, zero = _matrix(w_enc, known, dims)
         free = dims.free(0, len(c.shapes[1 - side]))
         order = (*(a for a, _ in dims.batch), *free, *(a for a, _ in dims.contract))
-        row_scale, row_zero = _row_parameters(program, x_enc, x)
+        row_scale, row_zero = one_step(program, x) or (x["scale"], x.get("zero_point"))
         return MatrixProduct(
             c, side, dims, x["codes"], order, weight, scale, zero, row_scale, row_zero
         )
@@ -89,9 +89,8 @@ def _weight(program: Program, c: Contract) -> tuple[int, dict[str, np.ndarray]]:
     """Number of the operand that is a constant weight, and its parts."""
     for side in (1, 0):
         parts = c.sides[side][1] if isinstance(c.sides[side], tuple) else {}
-        arrays = {name: evaluate(program, part) for name, part in parts.items()}
-        if all(a is not None for a in arrays.values()):
-            return side, {name: np.asarray(a) for name, a in arrays.items()}
+        if (known := known_parts(program, parts)) is not None:
+            return side, known
     raise NoKernel("no operand is a constant weight")
 
 
@@ -118,12 +117,3 @@ def _matrix(
     zero = fmt.zero_point(NUMPY, parts, enc)
     matrix = codes.transpose(lead + inner + outer).reshape(*front, k, -1)
     return matrix, by_column(scale), None if zero is None else by_column(np.asarray(zero))
-
-
-def _row_parameters(program: Program, enc: Encoding, parts: dict[str, ir.Value]) -> tuple[Any, Any]:
-    known = {k: evaluate(program, v) for k, v in parts.items() if k != "codes"}
-    if all(v is not None for v in known.values()) and math.prod(enc.grid) == 1:
-        zero = known.get("zero_point")
-        scale = np.float32(np.asarray(known["scale"]).reshape(-1)[0])
-        return scale, None if zero is None else int(zero.reshape(-1)[0])
-    return parts["scale"], parts.get("zero_point")

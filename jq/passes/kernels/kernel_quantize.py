@@ -11,7 +11,7 @@ import numpy as np
 
 from jq.formats import Encoding, affine_format
 from jq.formats.affine_math import FULL, NARROW
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, kind_of, one_step, shape_of
 from jq.ir.build import NAME, integers, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.ops.selection import combines
@@ -127,13 +127,11 @@ def _by_row(enc: Encoding) -> bool:
 def static_parameters(program: Program, marker: Marker) -> list[np.ndarray] | None:
     """Scale f32 [1] and zero point i32 [1] of a `jq.quantize`; None when they are not constant, or
     the scale is none that kernels divide by."""
-    arrays = [evaluate(program, v) for k, v in marker.parts.items() if k in ("scale", "zero_point")]
-    if any(a is None or a.size != 1 for a in arrays):
+    known = one_step(program, marker.parts)
+    if known is None or not description.SMALLEST_SCALE <= known[0] <= description.LARGEST_SCALE:
         return None
-    scale, *zero = (np.asarray(a).reshape(1) for a in arrays)
-    if not description.SMALLEST_SCALE <= scale[0] <= description.LARGEST_SCALE:
-        return None
-    return [scale.astype(np.float32), zero[0].astype(np.int32) if zero else np.zeros(1, np.int32)]
+    scale, zero = known
+    return [np.full(1, scale, np.float32), np.full(1, zero, np.int32)]
 
 
 def _quantize(

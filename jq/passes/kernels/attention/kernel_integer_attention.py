@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, only_user
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, one_step, only_user
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.dims import Dims
@@ -90,13 +90,11 @@ class _Parameters:
     @staticmethod
     def of(program: Program, side: Any) -> "_Parameters":
         enc, parts = side
-        known = {k: evaluate(program, parts[k]) for k in ("scale", "zero_point") if k in parts}
-        if enc.format != "int8" or "offset" in parts:
+        if enc.format != "int8":
             raise NoKernel(f"no attention kernel for {enc.format}")
-        if any(a is None or a.size != 1 for a in known.values()):
+        if (known := one_step(program, parts)) is None:
             raise NoKernel("attention in int8 takes one scale a tensor, known from calibration")
-        scale, *zero = (np.asarray(known[k]).reshape(-1)[0] for k in known)
-        return _Parameters(parts["codes"], np.float32(scale), int(zero[0]) if zero else 0)
+        return _Parameters(parts["codes"], *known)
 
 
 def _lower(program: Program, isa: str, f: Found) -> str:

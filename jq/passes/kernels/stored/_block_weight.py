@@ -9,7 +9,7 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import Encoding, get_format
-from jq.ir import Program, evaluate, ir
+from jq.ir import Program, ir, known_parts
 from jq.ir.ops.movement import WHOLE
 from jq.kernels import Gemv
 from jq.kernels.gemv.description import Scale
@@ -49,13 +49,11 @@ class BlockWeight:
     ) -> "BlockWeight":
         """K runs over the axes `contracted`, the one that has blocks last; N over `free`. `apart`:
         the scale of a whole tensor becomes the `factor`: those of its blocks are narrow."""
-        arrays = {name: evaluate(program, part) for name, part in parts.items()}
-        if any(a is None for a in arrays.values()):
+        if (stored := known_parts(program, parts)) is None:
             raise NoKernel("the right operand is no constant weight")
-        factor = 1.0
-        if apart and (tensor := arrays.get(WHOLE)) is not None:
-            factor, arrays[WHOLE] = float(tensor.reshape(())), np.ones_like(tensor)
-        fmt, stored = get_format(enc.format), {name: np.asarray(a) for name, a in arrays.items()}
+        fmt, factor = get_format(enc.format), 1.0
+        if apart and (tensor := stored.get(WHOLE)) is not None:
+            factor, stored[WHOLE] = float(tensor.reshape(())), np.ones_like(tensor)
         try:
             codes, scale, minimum, zero = fmt.block_levels(stored, enc)
         except FormatError as reason:

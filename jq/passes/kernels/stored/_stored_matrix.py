@@ -11,7 +11,7 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import Encoding
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, i64_array, ir, like, maker, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, i64_array, ir, known_parts, like, maker, shape_of
 from jq.ir.build import replace as replace_op
 from jq.ir.encodings import describe_parts
 from jq.ir.layout import MatrixForm
@@ -60,9 +60,8 @@ class Matrices:
         names = {k: self.program.weight_name(v) for k, v in stored.parts.items()}
         if form.is_reshape and all(names.values()):
             return form.encoding, stored.parts
-        arrays = {k: evaluate(self.program, v) for k, v in stored.parts.items()}
-        known = {k: a for k, a in arrays.items() if a is not None}
-        if len(known) == len(arrays):  # a piece, or several pieces, of weights: no copy at run time
+        known = known_parts(self.program, stored.parts)
+        if known is not None:  # a piece, or several pieces, of weights: no copy at run time
             return form.encoding, self._store(stored.tensor, names, known, form)
         if form.is_reshape:
             return form.encoding, stored.parts
