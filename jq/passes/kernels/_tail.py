@@ -12,7 +12,7 @@ from jq.ir import OPS, Op, Program, dtype_of, evaluate, integers, ir, maker, onl
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.movement import plain
 from jq.passes.functions import find_activation
-from jq.passes.kernels._kernel import column_factors, unsigned_view
+from jq.passes.kernels._kernel import call_kernel, column_factors, unsigned_view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters, wide_codes
 
 
@@ -95,11 +95,25 @@ class Tail:
                 found.append(OPS.constant(x) if isinstance(x, np.ndarray) else x)
         return found
 
-    def replace(self, value: ir.Value) -> None:
-        """Puts `value` in the place of the tail's result, and erases the tail."""
-        self.last.operation.results[0].replace_all_uses_with(value)
+    def lower(
+        self,
+        program: Program,
+        name: str,
+        kernel: Any,
+        operands: list[ir.Value],
+        view: Callable[[ir.Value, tuple[int, ...]], ir.Value],
+    ) -> str:
+        """Puts a call of the kernel in the place of the tail; the kernel's name. `operands`: those
+        up to the tail's own; `view` makes of its result the contraction's, of a shape."""
+        given = [*operands, *self.values(program, name, kernel.pad_columns)]
+        (value,) = call_kernel(program, kernel, given, name)
+        value = OPS.reshape(value, self.shape) if self.steps else view(value, self.shape)
+        result = self.last.operation.results[0]
+        # A narrower result is the float32 one, converted.
+        result.replace_all_uses_with(OPS.convert(value, dtype_of(result)))
         for op in reversed(self.ops):
             op.operation.erase()
+        return kernel.name
 
 
 def _followed(program: Program, tail: Tail, n: int) -> Tail:

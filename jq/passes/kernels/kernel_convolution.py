@@ -80,8 +80,8 @@ class Lower:
     def floats(self, upper: Convolved | None) -> str:
         """A `jq.contract`; of lower digits, where `upper` is that of the upper ones."""
         conv, c = self.conv, self.conv.contract
-        dtype, tail = dtype_of(c.op.results[0]), Tail((), (), (c.op,))
-        if dtype == np.float32 and conv.layout.channels_last:
+        tail = Tail((), (), (c.op,))
+        if dtype_of(c.op.results[0]) == np.float32 and conv.layout.channels_last:
             tail = Tail.behind(self.program, c.op, conv.filters, self.unsigned)
         _, parts = c.sides[0]
         row_scale = evaluate(self.program, parts["scale"])
@@ -104,10 +104,7 @@ class Lower:
             if upper is not None and not both:
                 sums, given = Lower(self.program, upper, self.isa).kernel((), [])
                 operands += upper_sums(self.program, sums, given, operands[1], f"{c.name}/upper")
-            operands += tail.values(self.program, c.name, kernel.pad_columns)
-            value = self.call(kernel, operands, tail.shape)
-            tail.replace(value if tail.steps else OPS.convert(value, dtype))
-        return kernel.name
+            return tail.lower(self.program, c.name, kernel, operands, conv.layout.result)
 
     def codes(self, r: Requantized) -> str:
         """A `jq.requantize`."""

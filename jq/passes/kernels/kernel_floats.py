@@ -20,7 +20,7 @@ from jq.ir.ops.geometry import NotMatrices, WeightProduct
 from jq.kernels import Gemm, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved, hwio, window_of
-from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unrounded
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, isa_of, unrounded
 from jq.passes.kernels._tail import Tail
 from jq.passes.kernels.kernel_convolution import Lower
 
@@ -42,7 +42,7 @@ class KernelFloats(Pass):
                     raise NoKernel(f"no fused multiplication and addition of {isa}")
                 kernel = lower(program, op, name, isa or "", element)
                 decided.kernel(kernel, name, types=(element, element, "f32"))
-            except NoKernel as reason:
+            except (NoKernel, NotMatrices) as reason:
                 decided.none(str(reason), name)
         program.drop_dead()
         return decided.write(program)
@@ -81,10 +81,7 @@ def _product(program: Program, op: Op, name: str, isa: str, element: str) -> str
     exact = element == "f32"
     tail = Tail.behind(program, op, n, exact=exact) if side == 1 else Tail((), (), (op,))
     with at(tail.last):
-        try:
-            view = rule.matrices(product)
-        except NotMatrices as reason:
-            raise NoKernel(str(reason)) from None
+        view = rule.matrices(product)
         m, k = shape_of(view.rows)
         kernel = Gemm(isa=isa, m=m, k=k, n=n, element=element, epilogue=tail.steps)
         order = [*view.contracted, *view.free]
@@ -93,11 +90,9 @@ def _product(program: Program, op: Op, name: str, isa: str, element: str) -> str
         known = np.asarray(program.weights.get(first, ()))
         same = known.dtype == packed.dtype and np.array_equal(known, packed)
         stored = program.weight(first) if same else program.add_weight(f"{name}:packed", packed)
-        operands = [view.rows, stored]
-        operands += tail.values(program, name, kernel.pad_columns)
-        (value,) = call_kernel(program, kernel, operands, name)
-        tail.replace(OPS.reshape(value, tail.shape) if tail.steps else view.result(value))
-    return kernel.name
+        return tail.lower(
+            program, name, kernel, [view.rows, stored], lambda value, _: view.result(value)
+        )
 
 
 def _convolution(program: Program, op: Op, name: str, isa: str, element: str) -> str:
@@ -134,6 +129,4 @@ def convolution(
     lower = Lower(program, conv, isa, element)
     with at(tail.last):
         kernel, operands = lower.kernel(tail.steps, [])
-        operands += tail.values(program, c.name, kernel.pad_columns)
-        tail.replace(lower.call(kernel, operands, tail.shape))
-    return kernel.name
+        return tail.lower(program, c.name, kernel, operands, conv.layout.result)

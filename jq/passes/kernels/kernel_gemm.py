@@ -67,9 +67,7 @@ def _lower(program: Program, p: MatrixProduct, isa: str, upper: MatrixProduct | 
     if 0 in (*c.shapes[0], *c.shapes[1]):
         raise NoKernel("an empty product")
     dynamic, by_row = isinstance(p.row_scale, ir.Value), isinstance(p.row_zero, ir.Value)
-    dtype = dtype_of(c.op.results[0])
-    # A narrower result is the float32 one, converted.
-    whole = dtype == np.float32 and p.batch == 1 and p.side == 1
+    whole = dtype_of(c.op.results[0]) == np.float32 and p.batch == 1 and p.side == 1
     unsigned = get_isa(isa).dot.lhs_unsigned and p.zero is None
     tail = Tail.behind(program, c.op, n, unsigned) if whole else Tail((), (), (c.op,))
     small = upper and is_small(p.weight, None if p.zero is None else p.zero[..., None, :])
@@ -102,11 +100,7 @@ def _lower(program: Program, p: MatrixProduct, isa: str, upper: MatrixProduct | 
             sums = replace(kernel, row_zero=False, epilogue=())
             given = _operands(program, upper, sums, [])
             operands += upper_sums(program, sums, given, operands[1], upper.contract.name)
-        operands += tail.values(program, c.name, kernel.pad_columns)
-        (result,) = call_kernel(program, kernel, operands, c.name)
-        value = p.result(result, tail.shape)
-        tail.replace(value if tail.steps else OPS.convert(value, dtype))
-    return kernel.name
+        return tail.lower(program, c.name, kernel, operands, p.result)
 
 
 def _lower_integers(

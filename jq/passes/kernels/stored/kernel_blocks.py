@@ -20,7 +20,7 @@ import numpy as np
 
 from jq.formats import Encoding, affine_format, get_format, is_affine
 from jq.formats.base import Integers
-from jq.ir import OPS, Program, at, dtype_of, ir, shape_of
+from jq.ir import OPS, Program, at, ir, shape_of
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE_DYNAMIC, match
 from jq.ir.ops.dims import Dims
@@ -105,10 +105,7 @@ def _lower(
     kernel, tail = product.kernel, product.tail
     with at(tail.last):
         operands = _operands(program, c, product, splits, tables)
-        operands += tail.values(program, c.name, kernel.pad_columns)
-        (result,) = _kernel.call_kernel(program, kernel, operands, c.name)
-        value = OPS.reshape(result, tail.shape)
-        tail.replace(value if tail.steps else OPS.convert(value, dtype_of(c.op.results[0])))
+        tail.lower(program, c.name, kernel, operands, OPS.reshape)
     if tail.ops[0] is not c.op:
         c.op.operation.erase()
     return kernel.name

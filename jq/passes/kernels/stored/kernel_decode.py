@@ -67,7 +67,7 @@ class KernelDecode(Pass):
                 kernel = _lower(program, product, isa, matrices, packs)
                 kind = "bf16" if product.half else "f32"
                 decided.kernel(kernel, product.name, types=(kind, kind, "f32"))
-            except NoKernel as reason:
+            except (NoKernel, NotMatrices) as reason:
                 decided.none(str(reason), product.name)
         if matrices.moved:
             matrices.share()
@@ -117,14 +117,11 @@ class StoredProduct:
         return StoredProduct(op, rule, c.name, c.attributes, side, c.sides[1 - side], stored)
 
     def view(self) -> MatrixView:
-        """The product as one of matrices; `NoKernel` where it is none."""
+        """The product as one of matrices; `NotMatrices` where it is none."""
         shape = shape_of(self.op.results[0])
         weight = self.stored.encoding
         product = WeightProduct(self.attributes, self.side, self.x, weight, shape)
-        try:
-            return self.rule.matrices(product)
-        except NotMatrices as reason:
-            raise NoKernel(str(reason)) from None
+        return self.rule.matrices(product)
 
 
 def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, packs: bool) -> str:
@@ -158,11 +155,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         tail = Tail.behind(program, p.op, kernel.n)
     kernel = replace(kernel, epilogue=tail.steps)
     with at(tail.last):
-        operands += tail.values(program, p.name, kernel.pad_columns)
-        (value,) = call_kernel(program, kernel, operands, p.name)
-        shaped = OPS.reshape(value, tail.shape) if tail.steps else view.result(value)
-        tail.replace(shaped if tail.steps else OPS.convert(shaped, dtype_of(result)))
-    return kernel.name
+        return tail.lower(program, p.name, kernel, operands, lambda value, _: view.result(value))
 
 
 def _depthwise(program: Program, p: StoredProduct, isa: str) -> str:
