@@ -8,7 +8,6 @@
 Fires where plain arithmetic reads the raw blocks of a weight."""
 
 from jq.ir import Program, barrier, context, ir
-from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend
 
 
@@ -27,11 +26,9 @@ class KeepBlocks(Mend):
         found = [(n, [u for u in uses if u.owner.operation.name not in known]) for n, uses in read]
         return [(name, uses) for name, uses in found if uses]
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = self.left(program)
-        for name, uses in found:
-            with context(), ir.Location.name(name), ir.InsertionPoint.at_block_begin(program.body):
-                kept = barrier(program.weight(f"{name}:blocks"))
-            for use in uses:
-                use.owner.operands[use.operand_number] = kept
-        return bool(found)
+    def mend(self, program: Program, found: tuple[str, list[ir.OpOperand]]) -> None:
+        name, uses = found
+        with context(), ir.Location.name(name), ir.InsertionPoint.at_block_begin(program.body):
+            kept = barrier(program.weight(f"{name}:blocks"))
+        for use in uses:
+            use.owner.operands[use.operand_number] = kept

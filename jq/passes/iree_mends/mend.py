@@ -58,7 +58,7 @@ class Mend(Pass, shared=True):
     """A pass that is there because of the defects that its docstring tells (see `told`).
 
     It goes when all their traps are mended. Most mends find ops one by one, and rewrite each:
-    `finds` and `rewritten`. Others have a `run`."""
+    `finds` and `rewritten`. Others have `left` and `mend`, or a `run`."""
 
     @classmethod
     def defects(cls) -> tuple[Defect, ...]:
@@ -76,12 +76,16 @@ class Mend(Pass, shared=True):
         """The ops that the compiler would get wrong: none, once the pass has run."""
         return [op for op in program.walk_all() if self.finds(op)]
 
+    def mend(self, program: Program, found: Any) -> None:
+        """Rewrites one of those."""
+        with at(found):
+            if (values := self.rewritten(found)) is not None:
+                replace(found, values)
+
     def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk_all() if self.finds(op)]
-        for op in found:
-            with at(op):
-                if (values := self.rewritten(op)) is not None:
-                    replace(op, values)
+        found = self.left(program)
+        for one in found:
+            self.mend(program, one)
         return bool(found)
 
 
@@ -105,11 +109,15 @@ class Shield(Mend, shared=True):
     def left(self, program: Program) -> Sequence[ir.Value | Read]:
         return [value for value in dict.fromkeys(self.values(program)) if not _is_shielded(value)]
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = self.left(program)
-        for value in found:
-            _shield(value)
-        return bool(found)
+    def mend(self, program: Program, found: ir.Value | Read) -> None:
+        if isinstance(found, tuple):
+            op, i = found
+            with at(op):
+                op.operands[i] = barrier(op.operands[i])
+        else:
+            with at(found.owner, after=True):
+                hidden = barrier(found)
+            found.replace_all_uses_except(hidden, hidden.owner.operation)
 
 
 def _is_shielded(value: ir.Value | Read) -> bool:
@@ -117,14 +125,3 @@ def _is_shielded(value: ir.Value | Read) -> bool:
         op, i = value
         return maker(op.operands[i], BARRIER) is not None
     return all(user.operation.name == BARRIER for user in users(value))
-
-
-def _shield(value: ir.Value | Read) -> None:
-    if isinstance(value, tuple):
-        op, i = value
-        with at(op):
-            op.operands[i] = barrier(op.operands[i])
-    else:
-        with at(value.owner, after=True):
-            hidden = barrier(value)
-        value.replace_all_uses_except(hidden, hidden.owner.operation)

@@ -13,7 +13,6 @@ import numpy as np
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, walk
 from jq.ir.ops import Dims, Layout
 from jq.passes._retype import cast_readers, retype, values_of
-from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
 
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
@@ -36,17 +35,14 @@ class WidenSums(Mend):
             return bool(ROUNDED & inner) and BITS not in inner  # bits have the size of the type
         return bool(Dims.match(op) or Layout.match(op))
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk_all() if self.finds(op)]
-        for op in found:
-            if op.operation.name in REDUCTIONS:
-                _widen_operands(op)
-            for result in filter(_half, op.results):
-                narrow = partial(OPS.convert, dtype=dtype_of(result))
-                retype(result, np.float32)
-                with at(op, after=True):
-                    cast_readers(result, narrow)
-        return bool(found)
+    def mend(self, program: Program, found: Op) -> None:
+        if found.operation.name in REDUCTIONS:
+            _widen_operands(found)
+        for result in filter(_half, found.results):
+            narrow = partial(OPS.convert, dtype=dtype_of(result))
+            retype(result, np.float32)
+            with at(found, after=True):
+                cast_readers(result, narrow)
 
 
 def _half(value: ir.Value) -> bool:
