@@ -112,7 +112,8 @@ def marker_kind(op: Op) -> str | None:
 
 
 def match(value_or_op: Any, *kinds: str) -> Marker | None:
-    """The quantize or dequantize that defines a value (or is the op), when it is one of `kinds`."""
+    """The quantize or dequantize that defines a value (or is the op), when there is one, and it is
+    one of `kinds`."""
     op: Op | None = maker(value_or_op) if isinstance(value_or_op, ir.Value) else value_or_op
     if op is None or marker_kind(op) not in (kinds or _KINDS):
         return None

@@ -127,8 +127,7 @@ def _followed(program: Program, tail: Tail, n: int) -> Tail:
 def _joining(tail: Tail, kind: str) -> tuple[Any, ir.Value] | None:
     """The op of that kind that is the only reader of the tail, and what it takes besides."""
     result = tail.last.operation.results[0]
-    op = only_user(result)
-    if op is None or op.operation.name != f"stablehlo.{kind}":
+    if (op := only_user(result, f"stablehlo.{kind}")) is None:
         return None
     others = [v for v in op.operation.operands if v != result]
     return (op, others[0]) if len(others) == 1 else None
@@ -180,8 +179,7 @@ def _bias(program: Program, tail: Tail, n: int) -> Tail:
 def _factors(program: Program, tail: Tail, n: int) -> Tail:
     """A constant vector along the columns that multiplies."""
     result = tail.last.operation.results[0]
-    product = only_user(result)
-    if product is None or product.operation.name != "stablehlo.multiply":
+    if (product := only_user(result, "stablehlo.multiply")) is None:
         return tail
     scaled = column_factors(program, product.operation.results[0])
     if scaled is None or scaled[0] != result or len(scaled[1]) != n:
@@ -216,14 +214,14 @@ def _stored(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray, np
 def _decoded(program: Program, tail: Tail) -> Tail | None:
     """A tail that ends in codes with what they stand for in their place, if that alone is read."""
     last = tail.steps[-1] if tail.steps else None
-    reader = only_user(tail.last.operation.results[0])
-    if type(last) is not kernels.Quantize or reader is None or match(reader, DEQUANTIZE) is None:
+    decoded = match(only_user(tail.last.operation.results[0]), DEQUANTIZE)
+    if type(last) is not kernels.Quantize or decoded is None:
         return None  # codes may be a result, too; those of 16 bits are no step
-    stored = _stored(program, reader.operation.results[0])
+    stored = _stored(program, decoded.op.operation.results[0])
     if stored is None or not np.array_equal(stored[2], tail.operands[-1]):
         return None
     step = kernels.FakeQuantize(last.low, last.high, last.exact)
-    return replace(tail, steps=tail.steps[:-1]).then(step, [stored[1]], [reader])
+    return replace(tail, steps=tail.steps[:-1]).then(step, [stored[1]], [decoded.op])
 
 
 def _activation(program: Program, tail: Tail, n: int) -> Tail:
@@ -240,8 +238,7 @@ def _activation(program: Program, tail: Tail, n: int) -> Tail:
 
 def _quantize(program: Program, tail: Tail, n: int) -> Tail:
     """The static quantization of the result, when nothing reads the float."""
-    reader = only_user(tail.last.operation.results[0])
-    marker = None if reader is None else match(reader, QUANTIZE)
+    marker = match(only_user(tail.last.operation.results[0]), QUANTIZE)
     if marker is None:
         return tail
     given = static_parameters(program, marker) or ()

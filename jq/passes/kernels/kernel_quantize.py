@@ -41,8 +41,7 @@ class KernelQuantize(Rewrite):
 
 def _rounded(program: Program, marker: Marker, isa: str) -> list[ir.Value] | None:
     """The floats that codes of the data themselves stand for, where nothing moves the codes."""
-    codes = marker.parts.get("codes")
-    made = None if codes is None else match(codes, QUANTIZE_DYNAMIC)
+    made = match(marker.parts.get("codes"), QUANTIZE_DYNAMIC)
     if made is None or (made.encoding, made.parts) != (marker.encoding, marker.parts):
         return None
     kernel = QuantizeBlocks.of(isa, made.encoding, coded=False)

@@ -60,7 +60,7 @@ class Carrier:
             with at(op, after=True):
                 return self._again(value, state)
         floats = [self._dequantized(v) for v in op.operands]
-        markers = [None if v is None else match(v, DEQUANTIZE) for v in floats]
+        markers = [match(v, DEQUANTIZE) for v in floats]
         if all(m is None for m in markers):
             return None
         with at(op, after=True):

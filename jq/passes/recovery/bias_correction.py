@@ -214,8 +214,7 @@ def user_with_bias(program: Program, op: Op) -> tuple[Any, int, np.ndarray] | No
     """The `add` of a constant that alone reads a result: it, the number of the constant operand,
     and its value with 1 along axes that it repeats itself along."""
     result = op.results[0]
-    user = only_user(result)
-    if user is None or user.operation.name != "stablehlo.add":
+    if (user := only_user(result, "stablehlo.add")) is None:
         return None
     number = 1 if user.operands[0] == result else 0
     old = constant_of(program, user.operands[number])

@@ -59,8 +59,7 @@ def _match(program: Program, op: Op) -> Found | None:
     if first is None or Dims.of_contract(first) is None:
         return None
     between = find_softmax(program, op.operation.results[0])
-    reader = between and only_user(between.result)
-    marker = match(reader, QUANTIZE) if reader else None
+    marker = match(only_user(between.result), QUANTIZE) if between else None
     if between is None or marker is None:
         return None
     codes = marker.op.operation.results[0]
@@ -71,8 +70,7 @@ def _match(program: Program, op: Op) -> Found | None:
     inside = [parts["codes"] == codes for _, parts in second.sides]
     if sum(inside) != 1:
         return None
-    reader = only_user(second.op.operation.results[0])
-    result = match(reader, QUANTIZE) if reader else None
+    result = match(only_user(second.op.operation.results[0]), QUANTIZE)
     if result and not row_scheme(program, result):
         result = None
     names, side = (first.name, second.name), inside.index(True)
