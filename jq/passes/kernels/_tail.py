@@ -75,16 +75,15 @@ class Tail:
         more = (*self.steps, step), (*self.operands, *operands), (*self.ops, *ops)
         return Tail(*more, self.unsigned, self.exact)
 
-    def values(
-        self, program: Program, name: str, pad: Callable[[np.ndarray], np.ndarray]
-    ) -> list[ir.Value]:
+    def _values(self, program: Program, name: str, kernel: Any) -> list[ir.Value]:
         """The steps' operands in the program, at the current insertion point."""
         found: list[ir.Value] = []
         for x in self.operands:
             if isinstance(x, Columns):
-                found.append(program.add_weight(f"{name}:column_bias", pad(x.values)))
+                padded = kernel.pad_columns(x.values)
+                found.append(program.add_weight(f"{name}:column_bias", padded))
             elif isinstance(x, Measured):
-                width = len(pad(np.zeros(x.n, np.float32)))
+                width = len(kernel.pad_columns(np.zeros(x.n, np.float32)))
                 one = math.prod(shape_of(x.value)) == 1
                 number = OPS.reshape(x.value, () if one else [x.n])
                 vector = OPS.broadcast(number, [x.n], () if one else [0])
@@ -105,7 +104,7 @@ class Tail:
     ) -> str:
         """Puts a call of the kernel in the place of the tail; the kernel's name. `operands`: those
         up to the tail's own; `view` makes of its result the contraction's, of a shape."""
-        given = [*operands, *self.values(program, name, kernel.pad_columns)]
+        given = [*operands, *self._values(program, name, kernel)]
         (value,) = call_kernel(program, kernel, given, name)
         value = OPS.reshape(value, self.shape) if self.steps else view(value, self.shape)
         result = self.last.operation.results[0]
@@ -118,8 +117,7 @@ class Tail:
 
 def _followed(program: Program, tail: Tail, n: int) -> Tail:
     """The tail with what follows it up to a quantization."""
-    steps = _scales, _bias, _activation, _factors, _residual, _activation, _quantize
-    for step in steps:
+    for step in (_scales, _bias, _activation, _factors, _residual, _activation, _quantize):
         tail = step(program, tail, n)
     return tail
 
@@ -140,11 +138,9 @@ def _scales(program: Program, tail: Tail, n: int) -> Tail:
     if found is None or evaluate(program, found[1]) is not None:
         return tail
     value = _by_column(found[1], n)
-    return (
-        tail
-        if value is None
-        else tail.then(kernels.ColumnScale(), [Measured(value, n)], [found[0]])
-    )
+    if value is None:
+        return tail
+    return tail.then(kernels.ColumnScale(), [Measured(value, n)], [found[0]])
 
 
 def _by_column(value: ir.Value, n: int) -> ir.Value | None:
