@@ -117,7 +117,7 @@ def exp2(b: Builder, x: ir.Value, factor: float, most: float = 128.0) -> ir.Valu
 
 
 def gelu(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
-    """`x / 2 + |x| h(|x|)` within `GELU_BOUND`, h a parabola a segment.
+    """`x / 2 + |x| h(|x|)` within 6e-5, h a parabola a segment.
 
     The coefficients of a segment are lanes of registers; `x` may be several registers. The last
     segment is the constant 1/2, so that large |x| give exactly x or 0. It has the same bits on all
@@ -133,7 +133,7 @@ def gelu(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
 
 
 def gelu_for_codes(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
-    """`max(x, 0) + g(|x|)` within `GELU_CODES_BOUND`, g a parabola a segment; 0 for NaN. Segments
+    """`max(x, 0) + g(|x|)` within 7e-5, g a parabola a segment; 0 for NaN. Segments
     are 1/4 wide, so that a sum finds them; products, which hold up those of integers, are only the
     parabola's two."""
     lanes = lanes_of(x)
@@ -181,15 +181,12 @@ def _through(low: float, high: float, function: Callable[[Array], Array]) -> Arr
 
 
 def silu(b: Builder, x: ir.Value) -> ir.Value:
-    """`x / (1 + 2^(-x log2 e))`; error below `SILU_BOUND * max(1, |x|)`; NaN for -infinity."""
+    """`x / (1 + 2^(-x log2 e))`; error below `5e-7 * max(1, |x|)`; NaN for -infinity."""
     return b.div(x, b.add(exp2(b, x, -LOG2_E), b.f32(1.0, lanes_of(x))))
 
 
-GELU_BOUND = 6e-5
 SEGMENTS, SEGMENTS_IN_ONE = 16, 3.4  # of |x| in `gelu`: an error of 4.5e-5
-GELU_CODES_BOUND = 7e-5
 NEGLIGIBLE = 4.4  # from here on GELU is taken for that of this number, but for x itself
-SILU_BOUND = 5e-7
 
 # Minimax fit, relative, lowest power first.
 EXP2 = (
