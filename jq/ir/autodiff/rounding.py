@@ -45,9 +45,8 @@ def relative_error(pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> floa
 
 
 def _relative(y: Any, reference: Any, gain: Any) -> Any:
-    """|y - reference|^2 / |reference|^2, in float32; `gain` weighs elements. What
-    NumPy gives is left to NumPy: XLA would compile each op for these shapes."""
-    own = np if isinstance(y, np.ndarray) else jnp
+    """|y - reference|^2 / |reference|^2, in float32; `gain` weighs elements."""
+    own = np if isinstance(y, np.ndarray) else jnp  # XLA would compile each op for these shapes
     y, reference = y.astype(np.float32), reference.astype(np.float32)
     whole = (gain * own.square(reference)).sum()
     return (gain * own.square(y - reference)).sum() / own.maximum(whole, 1e-30)

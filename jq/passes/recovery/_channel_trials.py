@@ -72,14 +72,16 @@ class Trial:
 class Measured:
     """A copy of a program in which the values of trials are rounded, and what reads them."""
 
-    def __init__(self, program: Program, trials: Mapping[str, Trial], calls: Calls) -> None:
+    def __init__(
+        self, program: Program, trials: Mapping[str, Trial], calls: Calls, reference: XlaExecutable
+    ) -> None:
         self._trials, self._calls, copy = trials, calls, program.clone()
         for i in find_inputs(copy):
             if (name := i.name) in trials:
                 _round(copy, i, name)
-        reference, self._run = XlaExecutable(program), XlaExecutable(copy)
+        self._run, count = XlaExecutable(copy), len(program.outputs)
         self._dtypes = {name: w.dtype for name, w in copy.weights.items()}
-        self._references = [reference(*call) for call in calls]
+        self._references = [reference(*call)[:count] for call in calls]
         for name, trial in trials.items():
             self.bind(name, np.ones(trial.input.width))
 
@@ -114,9 +116,10 @@ def _ends(ops: ArrayOps, x: Array, axis: int) -> list[Array]:
 
 def extents_of(
     program: Program, names: Container[str], calls: Calls
-) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]], XlaExecutable]:
     """The smallest and the largest number of each channel, by name, and how far it reaches in other
-    calls: as far as here, if it does about the same in all (`heard`)."""
+    calls: as far as here, if it does about the same in all (`heard`); and what gave them, behind
+    the outputs."""
     copy = program.clone()
     there = [i for i in find_inputs(copy) if i.name in names]
     numbers = len(calls) * sum(math.prod(shape_of(i.value)) for i in there)
@@ -125,10 +128,10 @@ def extents_of(
     for i in there:
         with at(i.readers[0][0]):
             values += [i.value] if few else _ends(OPS, i.value, i.axis)
-    copy.return_values(values)
+    copy.return_values([*copy.returned, *values])
     copy.drop_dead()
     run = XlaExecutable(copy)
-    made = [run(*call) for call in calls]
+    made = [run(*call)[len(copy.outputs) :] for call in calls]
     if few:
         pairs = [zip(there, arrays, strict=True) for arrays in made]
         made = [[end for i, x in own for end in _ends(NUMPY, x, i.axis)] for own in pairs]
@@ -141,4 +144,4 @@ def extents_of(
         steady = (least * QUIET >= most) & (least > 0) & (len(calls) > 1)
         extent = np.where(steady, most, heard(most, len(calls)))
         reach[i.name] = lows.min(0), highs.max(0), extent
-    return reach
+    return reach, run

@@ -101,8 +101,7 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
     if not wanted:
         return {}
     stored = {f"{w}:{k}": v for w, parts in program.chosen.items() for k, v in parts.items()}
-    isolation, data = Isolation(copy, stored), cx.data or ()
-    results: list[ir.Value] = []
+    isolation, results, data = Isolation(copy, stored), list[ir.Value](), cx.data or ()
     spread = {w.name: _Spread.of(op, w) for op, w in wanted}
     chosen = inputs.spread(len(data), SAMPLES["static"])
     # XLA would take longer to compile few sums than NumPy to add up.

@@ -67,7 +67,8 @@ class Equalize(Recovery):
         bits = get_format(cx.settings.activations.format).integer_bits or 8
         seen = [x for i, x in enumerate(cx.data) if i not in held][: SAMPLES["static"]] or calls
         trials = {}
-        for name, ends in extents_of(program, inputs, seen).items():
+        extents, reference = extents_of(program, inputs, seen)
+        for name, ends in extents.items():
             i = inputs[name]
             weights = {n: (np.asarray(program.weights[n], float), planned[n]) for n in i.channels}
             trials[name] = Trial(i, *ends, weights, bits)
@@ -78,7 +79,7 @@ class Equalize(Recovery):
         ]
         if not promising:
             return {}
-        measured = Measured(program, trials, calls)
+        measured = Measured(program, trials, calls, reference)
         kept, error = {}, measured.error()
         for done, name in enumerate(promising, 1):
             measured.bind(name, best[name])

@@ -104,7 +104,7 @@ def test_numpy_finds_the_ends_of_few_numbers(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_channel_trials, "XlaExecutable", seen)
     for most in (0, _channel_trials.NUMBERS):
         monkeypatch.setattr(_channel_trials, "NUMBERS", most)
-        ends = _channel_trials.extents_of(program, ["a", "b"], calls)
+        ends, _ = _channel_trials.extents_of(program, ["a", "b"], calls)
         found.append({name: np.array(own).tolist() for name, own in ends.items()})
     assert found[0] == found[1] and found[0].keys() == {"a", "b"}
     assert ["stablehlo.reduce(" in text for text in texts] == [True, False]
