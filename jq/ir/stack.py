@@ -82,7 +82,7 @@ def counter(program: Program, op: Op) -> tuple[int, range] | None:
 def joined(body: ir.Block, place: int, index: int, numbers: range, times: int) -> ir.Value:
     """A value of the body; rows that its iterations put at the counter are put there at once."""
     given, count = (last_of(body).operands[i] for i in (place, index))
-    whole, rows, places, ways = given, [], list[ir.Value](), set[tuple[object, ...]]()
+    whole, rows, places, ways = given, list[ir.Value](), list[ir.Value](), set[tuple[object, ...]]()
     kind = "stablehlo.dynamic_update_slice"
     while len(list(whole.uses)) == 1 and len(rows) < times and (update := maker(whole, kind)):
         whole, row, *places = update.operands
