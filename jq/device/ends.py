@@ -141,11 +141,7 @@ def _mapped(network: Network, of: Callable[[Tensor], Tensor]) -> Network:
 
 def renamed(network: Network, names: Mapping[str, str]) -> Network:
     """The same with other names of tensors."""
-
-    def of(t: Tensor) -> Tensor:
-        return replace(t, name=names[t.name]) if t.name in names else t
-
-    return _mapped(network, of)
+    return _mapped(network, lambda t: replace(t, name=names.get(t.name, t.name)))
 
 
 def output_names(network: Network, wanted: Sequence[str]) -> dict[str, str]:

@@ -180,9 +180,7 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
 
 
 def _row(tensor: Tensor) -> dict[str, Any]:
-    scale, zero = (
-        None if v is None else (v.reshape(-1).tolist() if v.size > 1 else v.reshape(-1)[0].item())
-        for v in (tensor.scale, tensor.zero_point)
-    )
+    parameters = tensor.scale, tensor.zero_point
+    scale, zero = (None if v is None else v.squeeze().tolist() for v in parameters)
     facts = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
     return {**facts, "scale": scale, "zero_point": zero}

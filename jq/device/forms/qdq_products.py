@@ -1,6 +1,7 @@
 """Products, whose sums are rescaled, between Q and DQ."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,9 @@ class Products(Writer):
     ) -> np.ndarray:
         """Scales of a second operand, one for each channel, of which `unit` times is a sum's."""
         factor = np.broadcast_to(step.numbers["factor"].reshape(-1), [channels])
-        if (factor <= 0).any():
-            # A channel without weights: any scale will do.
-            factor = np.where(factor == 0, 2.0**-20, factor)
-            if (factor < 0).any():
-                raise UserError("a negative scale has no Q/DQ form", op=step.name)
+        factor = np.where(factor == 0, 2.0**-20, factor)  # without weights any scale will do
+        if (factor < 0).any():
+            raise UserError("a negative scale has no Q/DQ form", op=step.name)
         guess = factor * step.out.scale / unit
         if {x.dtype for x in step.inputs} | {step.output.dtype} != {"int8"}:
             self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
@@ -92,9 +91,15 @@ class Products(Writer):
         self.graph.reshape(step.output, made)
 
     def _matmul(self, step: Simple) -> None:
+        """A product; by a negative factor the opposite one, whose codes are `-1 - code`."""
+        numbers, out = step.numbers, step.out
+        if (negative := numbers["factor"].max() < 0) and self.rescaling.rounding == "float32":
+            zero, low, high = (-1 - n for n in (out.zero_point, out.high, out.low))
+            out = replace(out, zero_point=zero, low=low, high=high)
+            step = replace(step, numbers=numbers | {"factor": -numbers["factor"]}, out=out)
         a, b = step.inputs
-        sb, out = scale_of(b), F32(step.out.scale)
-        scales = self._scaled(step, lambda s: (s * sb) / out, float(sb), 1)
+        sb, unit = scale_of(b), F32(step.out.scale)
+        scales = self._scaled(step, lambda s: (s * sb) / unit, float(sb), 1)
         y = self.graph.op("MatMul", [self.real(a, scale=scales[0]), self.real(b)])
-        y = self.with_bias(y, step, "a product of two tensors")
-        self.graph.hold(step.output, self.codes(y, step))
+        codes = self.codes(self.with_bias(y, step, "a product of two tensors"), step)
+        self.graph.hold(step.output, self.graph.op("BitwiseNot", [codes]) if negative else codes)

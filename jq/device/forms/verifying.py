@@ -33,7 +33,8 @@ def verified(
         integer: the plain integer program, with its float ends.
         whole: its network, of the program with markers; `written` is what the file holds of it."""
     ops = list(written.host.values())
-    host, (behind, names) = _host(marked, ops), _behind(marked, ops) if ops else (integer, [])
+    host = _host(marked, ops) if ops else None
+    behind, names = _behind(marked, ops) if ops else (integer, [])
     run, wanted, calls = XlaExecutable(behind), list[list[np.ndarray]](), list[list[np.ndarray]]()
     scales = input_codes(whole) | {t.name: t for t in written.inputs if t.scale is not None}
     at = [scales.get(t.name) if t.dtype == "float32" else None for t in whole.inputs]
@@ -58,11 +59,9 @@ def _count(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> lis
     return [same, outputs]
 
 
-def _host(marked: Program, ops: list[Op]) -> XlaExecutable | None:
+def _host(marked: Program, ops: list[Op]) -> XlaExecutable:
     """Computes what ops of a program give."""
-    if not ops:
-        return None
-    copy, values = _copied(marked, ops)
+    copy, values = copied_with(marked, ops)
     copy.return_values(values)
     outputs = (TensorSpec(f"out{i}", shape_of(v), dtype_of(v).name) for i, v in enumerate(values))
     return XlaExecutable(replace(copy, outputs=tuple(outputs)))
@@ -71,7 +70,7 @@ def _host(marked: Program, ops: list[Op]) -> XlaExecutable | None:
 def _behind(marked: Program, ops: list[Op]) -> tuple[Program, list[str]]:
     """The program with what these ops give as weights, and their names: XLA rounds the floats in
     front of codes as it fuses them, which is not alike in two programs."""
-    copy, values = _copied(marked, ops)
+    copy, values = copied_with(marked, ops)
     for value in values:
         value.replace_all_uses_with(
             copy.add_weight("host", np.zeros(shape_of(value), dtype_of(value)))
@@ -79,7 +78,7 @@ def _behind(marked: Program, ops: list[Op]) -> tuple[Program, list[str]]:
     return copy, list(copy.weights)[-len(values) :]
 
 
-def _copied(program: Program, ops: list[Op]) -> tuple[Program, list[ir.Value]]:
+def copied_with(program: Program, ops: list[Op]) -> tuple[Program, list[ir.Value]]:
     """A copy of a program, and the results in it of some ops."""
     at = {op: i for i, op in enumerate(program.body.operations)}
     copy = program.clone()
@@ -95,11 +94,8 @@ def _inputs(
         yield [x if t is None else _real(_codes(x, t), t) for x, t in zip(sample, at, strict=True)]
     for seed in range(DRAWN + 2):
         rng = np.random.default_rng(seed)
-        others = random_inputs(program.inputs, seed)
-        yield [
-            x if t is None else _real(_drawn(rng, t, seed), t)
-            for x, t in zip(others, at, strict=True)
-        ]
+        pairs = zip(random_inputs(program.inputs, seed), at, strict=True)
+        yield [x if t is None else _real(_drawn(rng, t, seed), t) for x, t in pairs]
 
 
 def _drawn(rng: np.random.Generator, codes: Tensor, seed: int) -> np.ndarray:
@@ -127,9 +123,8 @@ def _real(codes: np.ndarray, tensor: Tensor) -> np.ndarray:
     return np.asarray((codes.astype(np.int32) - zero).astype(np.float32) * scale, np.float32)
 
 
-def _grid(tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _grid(tensor: Tensor) -> list[np.ndarray]:
     """Scale and zero point of codes."""
     scale = np.ones(1, np.float32) if tensor.scale is None else tensor.scale
     zero = np.zeros(1, np.int32) if tensor.zero_point is None else tensor.zero_point
-    small = tuple(v.reshape(()) if v.size == 1 else v for v in (scale, zero))
-    return small[0], small[1]
+    return [v.reshape(()) if v.size == 1 else v for v in (scale, zero)]

@@ -87,9 +87,17 @@ def _by_channel(p, x):
     return _conv(a + p["a"][0, :2, :, 0], p["a"])
 
 
+def _gated(p, x):
+    """A product of two tensors in front of a sigmoid, which takes it with the other sign, and its
+    opposite."""
+    a = x.reshape(32, 16) @ p["b"].reshape(16, -1)[:, :8]
+    return jax.nn.sigmoid(a @ a.T) @ a, -(a @ a.T)
+
+
 @pytest.mark.parametrize(
     ("apply", "ops"),
     [
+        (_gated, {"MatMul", "BitwiseNot"}),
         (_by_channel, {"Gather", "Conv"}),
         (_residual, {"Conv", "Add", "GlobalAveragePool", "Gemm"}),
         (_moves, {"Concat", "Slice", "Pad", "MaxPool", "Transpose", "Reshape"}),
