@@ -53,6 +53,8 @@ def kernel_rescale(
     leaf = values.leaf_of(program, value)
     if leaf is None or bounds not in RESCALES or not device.of_tflite:
         return None
+    if bounds == (-1.0, 1.0) and max(leaf.high, out.high) > 255:
+        return None  # LiteRT has none of 16 bits
     ratio = F32(leaf.scale) / F32(out.scale)
     if bounds != ANY:
         return DOUBLE, np.asarray(ratio, np.float64)

@@ -53,6 +53,9 @@ class Writer(Spelled):
             bits = 20 if step.output.dtype == "int8" else 15
             if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())) != bits:
                 raise self.lacking("a sum with a bias or with other fractional bits than kernels")
+            powers = np.log2([*scales, step.out.scale])
+            if bits == 15 and np.abs(powers - np.rint(powers)).max() < 2e-3:  # 1e-3 in kernels
+                raise self.lacking("a sum of 16 bits of scales that kernels shift by")
             result = 2**bits * np.float64(np.float32(step.out.scale))
             factor = 2 * np.float64(scales.max()) / result
             if factor >= 1:
