@@ -5,10 +5,10 @@
 Fires when what stands behind an operand, beyond ops that only move elements, is computed from
 weights and constants; a weight is then found there and can be quantized. So is a product of weights
 and constants (of a state that starts as zeros, say), and a sum of integers (the columns of codes,
-that zero points are corrected with). It does not fire on anything that grows: a broadcast of a
-vector stays what it is. Where a device multiplies by weights alone, or has integers alone, a matrix
-that is computed from constants becomes one. Weights that came quantized are not computed with, but
-joined (`_join_stored`)."""
+that zero points are corrected with) or of windows (how many elements an average is of). It does not
+fire on anything that grows: a broadcast of a vector stays what it is. Where a device multiplies by
+weights alone, or has integers alone, a matrix that is computed from constants becomes one. Weights
+that came quantized are not computed with, but joined (`_join_stored`)."""
 
 import math
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from jq.passes.prepare._join_stored import join_stored
 from jq.planning.operands import unmoved
 
 TAG = "jq.fold"
-REDUCE = "stablehlo.reduce"
+REDUCED = {"stablehlo.reduce": "i", "stablehlo.reduce_window": "if"}  # of these types
 LARGEST = 1 << 20  # elements of a matrix that the model computes from nothing
 
 
@@ -61,10 +61,8 @@ def _results(op: Op) -> list[ir.Value]:
         roles = rule.roles(op)
         read = [unmoved(op.operands[role.index]) for role in roles]
         return [*read, *(results if len(roles) > 1 else ())]
-    integers = (
-        op.operation.name == REDUCE and len(results) == 1 and dtype_of(results[0]).kind == "i"
-    )
-    return results if integers else []
+    kinds = REDUCED.get(op.operation.name, "")
+    return results if len(results) == 1 and dtype_of(results[0]).kind in kinds else []
 
 
 class Constant:
@@ -89,7 +87,7 @@ class Constant:
         owner = maker(value)
         if owner is None or owner.operation.block != self.program.body:
             return None
-        opaque = len(owner.regions) and owner.operation.name != REDUCE
+        opaque = len(owner.regions) and owner.operation.name not in REDUCED
         if opaque or (match(owner, DEQUANTIZE) and not self.stored):
             return None
         found = yield from every((self, operand) for operand in owner.operands)

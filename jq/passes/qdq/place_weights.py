@@ -5,7 +5,8 @@
 %d = composite "jq.dequantize" %codes, %scale  // weights "dense/kernel:codes", ":scale"
 %y = dot_general %x, %d
 
-An op that a rule keeps float reads the float weight, stored besides as "dense/kernel:float"."""
+An op that a rule keeps float reads the float weight, stored besides as "dense/kernel:float". In
+integer-only programs so does what is no product, which has it as a constant."""
 
 from collections.abc import Collection, Mapping
 
@@ -18,7 +19,7 @@ from jq.formats.checks import scales_vanish
 from jq.ir import Op, Program, at, copied, dtype_of, maker, replace
 from jq.ir.encodings import store_weight, write_encodings
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops import Movement, rule_of
+from jq.ir.ops import Contraction, Movement, rule_of
 from jq.passes.base import Pass, PassContext, of_weight
 from jq.planning.decisions import QuantPlan
 from jq.planning.operands import contractions, op_name
@@ -28,7 +29,7 @@ FLOAT = ":float"  # after the name of a weight that is stored as it is, besides 
 
 class PlaceWeights(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        floats = keep_floats(program, cx.plan)
+        floats = keep_floats(program, cx.plan, constants=cx.settings.integer_only)
         need_sums = weights_with_zero_points_opposite(cx.plan)
         for name, enc in cx.plan.weights.items():
             place(program, name, enc, sums=name in need_sums, chosen=program.chosen.pop(name, None))
@@ -40,15 +41,18 @@ class PlaceWeights(Pass):
         return bool(cx.plan.weights)
 
 
-def keep_floats(program: Program, plan: QuantPlan) -> set[str]:
-    """Ops that keep a weight float, which others quantize, read a weight of their own.
-
-    Gives the names of such weights."""
+def keep_floats(program: Program, plan: QuantPlan, constants: bool = False) -> set[str]:
+    """Ops that keep a weight float, which others quantize, read a weight of their own; `constants`:
+    so do those that are no products. Gives the names of such weights."""
     kept = {op.name: plan.weights.keys() & set(op.float_weights) for op in plan.ops}
     for op, rule in list(contractions(program)) if any(kept.values()) else ():
         for role in rule.roles(op) if kept.get(op_name(op)) else ():
             _read_own(program, op, role.index, kept[op_name(op)])
-    return set().union(*kept.values())
+    for op in list(program.walk()) if constants else ():
+        if op.results and not (match(op) or isinstance(rule_of(op), Movement | Contraction)):
+            for i in range(len(op.operands)):
+                _read_own(program, op, i, plan.weights)
+    return {name for name in plan.weights if f"{name}{FLOAT}" in program.weights}
 
 
 def _read_own(program: Program, op: Op, index: int, names: Collection[str]) -> None:
