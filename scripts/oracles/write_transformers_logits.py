@@ -622,6 +622,8 @@ CASES |= {
     "gpt-neox-in-turn": ("gpt_neox", NEOX | {"use_parallel_residual": False}),
     "apertus": ("apertus", {}),
     "flex-olmo": ("flex_olmo", {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2}),
+    "olmo": ("olmo", {"head_dim": 8}),
+    "olmo-clipped": ("olmo", {"head_dim": 8, "clip_qkv": 0.5}),
     "bamba": ("bamba", MAMBA | {"num_hidden_layers": 3, "attn_layer_indices": [1]}),
     "falcon-h1-output": (
         "falcon_h1",

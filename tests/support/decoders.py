@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import save_file
 
+from jq.language.decoder.architectures.names import CURVE
 from tests.support import gguf_models
 
 FOLDER = Path(__file__).parents[1]
@@ -77,12 +78,17 @@ def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=
         config, state = _only(layers, config, state)
     config = {gguf_models.LATER.get(key, key): value for key, value in config.items()}
     config["intermediate_size"] = config["intermediate_size"] or 4 * config["hidden_size"]
+    config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     kind = config["model_type"]
     architecture = gguf_models.ARCHITECTURES.get(kind, kind)
     writer = gguf.GGUFWriter(path, architecture)
     _metadata(writer, config, architecture)
     number = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == architecture)
     names = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
+    for which in CURVE:  # what `transformers` has as tensors and llama.cpp as metadata
+        learned = [state.pop(n) for n in list(state) if n.endswith(f"act_fn.{which}")]
+        if learned:
+            writer.add_array(f"{architecture}.xielu.{which}", [float(a.item()) for a in learned])
     for name, array in _converted(state, config).items():
         theirs = gguf_name(names, name)
         assert theirs is not None, name

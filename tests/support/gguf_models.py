@@ -28,7 +28,7 @@ LATER |= {"n_embd": "hidden_size", "n_inner": "intermediate_size", "n_head": "nu
 LATER |= {"layer_norm_epsilon": "layer_norm_eps"}
 SOFTMAX, SIGMOID = 1, 2  # how chances of experts are computed
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm", "arcee")
-NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared")
+NEIGHBOURS += ("olmo", "granite", "granitemoe", "granitemoehybrid", "granitemoeshared")
 # Of norms.
 FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "nemotron")
 PATTERN = "activation_sparsity_pattern"
@@ -146,6 +146,8 @@ def keys(config):
         found[LLM.ALTUP_NUM_INPUTS] = config["altup_num_inputs"]
     if kind in ("gpt_oss", "llama4_text"):
         found[LLM.EXPERT_FEED_FORWARD_LENGTH] = config["intermediate_size"]
+    if config.get("clip_qkv"):
+        found[ATTENTION.CLAMP_KQV] = config["clip_qkv"]
     if kind == "llama4_text":
         found[LLM.INTERLEAVE_MOE_LAYER_STEP] = config["interleave_moe_layer_step"]
     for key in ("shared_expert_intermediate_size", "shared_intermediate_size"):
@@ -180,12 +182,24 @@ def widths(config):
 
 def rope_factors(config):
     """Divisors of frequencies, where some pairs of a head stay."""
-    rope = config.get("rope_parameters", {}).get("full_attention", {})
+    rope = config.get("rope_parameters", {})
+    if rope.get("rope_type") == "llama3":
+        return _llama3(rope, config["head_dim"])
+    rope = rope.get("full_attention", {})
     if rope.get("rope_type") != "proportional":
         return None
     pairs = wide_head(config) // 2
     turned = int(wide_head(config) * rope["partial_rotary_factor"]) // 2
     return np.array([1.0] * turned + [1e30] * (pairs - turned), np.float32)
+
+
+def _llama3(rope, head):
+    """Those of Llama 3.1, as the converter computes them."""
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    turns = rope["rope_theta"] ** -(np.arange(0, head, 2) / head) / (2 * math.pi)
+    turns *= rope["original_max_position_embeddings"]
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    return np.float32(1 / ((1 - smooth) / rope["factor"] + smooth))
 
 
 def add(writer, architecture, values):
@@ -201,7 +215,7 @@ def heads_of_keys(config):
     mixed = {"conv", "linear_attention"} & set(config.get("layer_types") or ())
     if "linear_num_key_heads" in config:
         mixed = set()
-    count = config["num_key_value_heads"]
+    count = 1 if config.get("multi_query") else config["num_key_value_heads"]
     if not mixed:
         return count
     return [0 if kind in mixed else count for kind in config["layer_types"]]
@@ -239,7 +253,7 @@ def converted(state, config):
         elif kind in ("gpt_oss", "llama4_text") and "experts.down_proj" in name:
             turned = array if name.endswith("bias") else array.swapaxes(1, 2)
             found[_weight(name)] = np.ascontiguousarray(turned)
-        elif "query_key_value" in name:
+        elif kind == "gpt_neox" and "query_key_value" in name:
             by_head = array.reshape(config["num_attention_heads"], 3, -1)
             found[name] = by_head.swapaxes(0, 1).reshape(array.shape)
         elif kind == "gpt2" and re.search(r"\.c_\w+\.weight", name):

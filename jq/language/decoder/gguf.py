@@ -10,7 +10,8 @@ from jq.base.errors import check_known
 from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import FULL, INTERVAL, Architecture
-from jq.language.decoder.config import Config
+from jq.language.decoder.architectures.names import CURVE
+from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import expanded, parameter_tree, stack_size
 from jq.language.decoder.reading import Reader
 
@@ -37,6 +38,8 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     config = reader.config()
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
     tensors = reader.without_mtp(tensors, config)
+    if config.activation == "xielu":
+        tensors |= reader.curves(config.layers)
     return config, parameter_tree(config, reader.form, tensors, str(path)), file
 
 
@@ -66,6 +69,16 @@ class _Reader(Reader):
         if not found.size or (found.min() != found.max() and key != "feed_forward_length"):
             raise self.wrong(f"{key} is not one whole number for all layers")
         return int(found.max())
+
+    def curves(self, layers: int) -> dict[str, np.ndarray]:
+        """Numbers that activations have learned, metadata here: one for each layer, or for all."""
+        found = {}
+        with numbers(self.wrong):
+            for name in CURVE:
+                held = np.asarray(self.file.metadata[f"{self.known.name}.xielu.{name}"], np.float32)
+                for i, value in enumerate(np.broadcast_to(held, layers)):
+                    found[f"blk.{i}.xielu.{name}"] = np.full(1, value)
+        return found
 
     def layers(self, count: int, sharing: int) -> tuple[list[str], tuple[int, ...]]:
         """Kinds by windows where these tell them; else layers without keys are of the first kind of

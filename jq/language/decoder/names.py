@@ -53,6 +53,10 @@ def parameter_tree(
                 flat[name.replace("*", str(e))] = part
         else:
             flat[name] = leaf.T if theirs in turned and isinstance(leaf, np.ndarray) else leaf
+    if config.get("plain_norms"):  # no file has their weights
+        blocks = [f"layers/{i}/{block}/" for i in range(config.layers) for block in _BLOCKS]
+        ones = np.ones(config.hidden, np.float32)
+        flat |= {f"{block}norm/weight": ones for block in ("", *blocks)}
     tree = nest(flat)
     if tree.get("head", {}).keys() == {"bias"}:  # whose matrix is the table
         tree.setdefault("embed", {}).update(tree.pop("head"))
@@ -104,6 +108,7 @@ def add_scales(tree: dict[str, Any], scales: Mapping[str, Any], config: Config, 
 # What a layer must have where the architecture names it, and the field of the config that is its
 # size; 1 without one.
 _NAMED = {"attention/norm_after": "hidden", "mlp/norm_after": "hidden", "scalar": ""}
+_BLOCKS = ("attention", "mlp")
 _PARTS = ("bias", "preference")  # of a tensor that is no matrix of its own
 
 
@@ -115,7 +120,7 @@ def _check_shapes(
         _need(tree, path, shape, where)
     for i in range(config.layers):
         layer = _at(tree, f"layers/{i}", where)
-        for block in ("attention", "mlp"):
+        for block in _BLOCKS:
             _at(tree, f"layers/{i}/{block}", where)
         for path, shape in (*_of_layer(config, i, layer, names), *_of_mlp(config, layer["mlp"])):
             _need(tree, f"layers/{i}/{path}", shape, where)
@@ -151,7 +156,7 @@ def _of_layer(
     if width := config.get("per_layer"):
         yield from (("per_layer/gate", (width, hidden)), ("per_layer/projection", (hidden, width)))
         yield "per_layer/norm", (hidden,)
-    for block in ("attention", "mlp"):
+    for block in _BLOCKS:
         spared = config.parallel and block == "mlp" and not config.get("two_norms")
         if "norm" in layer[block] or (f"layers/{{i}}/{block}/norm/weight" in names and not spared):
             yield f"{block}/norm", (hidden,)

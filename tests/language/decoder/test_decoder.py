@@ -23,14 +23,13 @@ from tests.support.decoders import CASES, write_folder, write_gguf
 # Kept in files as float32 with 7 digits; both sides sum a few hundred float32 products a logit.
 TOLERANCE = 5e-5
 # llama.cpp's llama has no windows; its file cannot say which layers of qwen2 have one, nor how
-# gemma2 scales scores, nor that shares are not to add up to 1; llama3's factors are a tensor that
-# its converter computes.
-NO_GGUF = {"mistral", "qwen2-window", "gemma2-scale", "llama3-positions", "qwen3-shares"}
+# gemma2 scales scores, nor that shares are not to add up to 1.
+NO_GGUF = {"mistral", "qwen2-window", "gemma2-scale", "qwen3-shares"}
 # Numbers that llama.cpp has in its own code; architectures that it has not, or whose files here
 # would be those of no converter.
 NO_GGUF |= {"llama4", "minicpm3", "ministral", "glm", "deepseek3"}
 NO_GGUF |= {"glm4-latent", "youtu", "internlm3", "vaultgemma", "helium"}
-NO_GGUF |= {"solar-open", "opt", "cohere2-whole", "apertus", "flex-olmo", "bamba"}
+NO_GGUF |= {"solar-open", "opt", "cohere2-whole", "flex-olmo", "bamba"}
 NO_GGUF |= {"gemma4-keys", "gemma3-exact-gelu", "deepseek3-groups", "stablelm-heads"}
 NO_GGUF |= {"falcon-h1-gelu", "falcon-h1-biases", "phi-heads", "deepseek3-halves"}
 QUICK = {"xla_backend_optimization_level": 0}  # most of the time is the compiler's
@@ -224,3 +223,20 @@ def test_rotary_positions_of_a_gguf_file(
     if frequencies is not None:
         np.testing.assert_allclose(found.frequencies, frequencies, rtol=1e-6)
     assert found.scale == pytest.approx(scale)
+
+
+@pytest.mark.parametrize(("count", "sound"), [(1, True), (2, True), (3, False), (0, False)])
+def test_numbers_of_activations_in_a_gguf_file(tmp_path, monkeypatch, count, sound):
+    """One for each layer, or one for all."""
+
+    def add(writer, key, values, plain=gguf.GGUFWriter.add_array):
+        plain(writer, key, (values * 2)[:count] if "xielu" in key else values)
+
+    monkeypatch.setattr(gguf.GGUFWriter, "add_array", add)
+    path = write_gguf("apertus", tmp_path / "m.gguf")
+    if sound:
+        curve = load_decoder(path).params["layers"]["1"]["mlp"]["curve"]
+        assert {node["weight"].shape for node in curve.values()} == {(1,)}
+        return
+    with pytest.raises(UserError, match="describes no known model"):
+        load_decoder(path)

@@ -54,10 +54,11 @@ _ARCEE.like(
     "apertus",
     {"apertus": FULL},
     activation="xielu",
-    names=names.ALL._replace(gguf={}).but(
+    keys={"pairs": fixed("halves")},
+    names=names.ALL.but(
         names.NO_GATE,
         "attention/norm=,attention_layernorm mlp/norm=,feedforward_layernorm",
-        *(f"mlp/curve/{n}/weight:,mlp.act_fn.{n}" for n in names.CURVE),
+        *(f"mlp/curve/{n}/weight:xielu.{n},mlp.act_fn.{n}" for n in names.CURVE),
     ),
     switches=_NORMED,
 )
@@ -119,6 +120,16 @@ _OLMOE = Architecture(
 )
 _OF_OLMO = {"flex_olmo": FULL}
 _OLMOE.like("flex_olmo", _OF_OLMO, names=names.BEHIND.but(names.EXPERTS)._replace(gguf={}), only={})
+# OLMo 1: norms that take the mean away and have no weights.
+_LLAMA.like(
+    "olmo",
+    {"olmo": FULL},
+    own={"norm": "layer", "plain_norms": True},
+    keys={
+        "epsilon": Key(lambda get: 1e-5, base.LAYER.gguf, 1e-5),
+        "clip": Key("clip_qkv", "attention.clamp_kqv", 0.0),
+    },
+)
 # OLMo 2 and 3: norms behind each block alone, and one norm over all heads of queries or keys.
 _OLMO = Architecture(
     "olmo2",

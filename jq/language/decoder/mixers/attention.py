@@ -114,6 +114,8 @@ def _projections(config: Config, p: Any, x: jax.Array) -> list[jax.Array]:
     else:
         parts = [dense(p[n], x, n) for n in ("query", "key", "value") if n in p]
         parts = [*parts, parts[-1]][:3]  # values may be what keys are
+    if clip := config.get("clip"):
+        parts = [jnp.clip(y, -clip, clip) for y in parts]
     return [y.reshape(*x.shape[:2], n, -1) for y, n in zip(parts, heads, strict=True)]
 
 
