@@ -106,6 +106,14 @@ class XlaCrashed(CompilerError):
         return type(self), (self.code,)
 
 
+_STARVED = r"(?i)failed to map segment|start new thread|resource_exhausted|out of memory|bad_alloc"
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """True for an error of Python, or of a library, that says that there is no memory left."""
+    return isinstance(error, MemoryError) or re.search(_STARVED, str(error)) is not None
+
+
 class FarFromFloat(UserWarning):
     """Outputs that are far from the float model's: the op that makes it, and what would help."""
 

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from jq.base.errors import JqError, Terminated
+from jq.base.errors import JqError, Terminated, lacks_memory
 from jq.base.progress import Bar, Progress, silent
 from jq.base.tables import SafeConsole, plain_table, printable
 
@@ -228,8 +228,7 @@ def classify(error: BaseException, writes: bool = False) -> tuple[int, str]:
         case OSError():
             where = f": {error.filename}" if error.filename else _nowhere()
             return USAGE, f"error: {error.strerror or error}{where}"
-        case MemoryError():
-            return INTERNAL, "error: out of memory"
-        case ImportError() if "failed to map segment" in str(error):  # as `ulimit -v` does
-            return INTERNAL, "error: out of memory"
+        case _ if lacks_memory(error):
+            said = f" ({error})" if str(error) else ""
+            return INTERNAL, f"error: out of memory{said}; free some, or take a smaller model"
     return INTERNAL, f"internal error: {type(error).__name__}: {error}; --debug shows the traceback"

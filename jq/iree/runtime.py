@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from iree import runtime as rt
 
-from jq.base import JqError, UserError, check_input
+from jq.base import JqError, UserError
+from jq.base.system.files import mapped
 from jq.base.system.processor import permit_tiles
 from jq.base.system.threads import never_released, patient
 from jq.iree.devices import BYTES, array_of, as_type, device_of, element_type, given
@@ -44,9 +45,8 @@ class ParameterFiles:
     def __init__(self, paths: Sequence[Path]) -> None:
         self.index = rt.ParameterIndex()
         for path in paths:
-            check_input(path)  # a pipe would be waited for
             try:
-                self.index.load(str(path))
+                _add(self.index, Archive.of(path))
             except RUNTIME_ERRORS as error:
                 raise readable(error, f"cannot read parameters from {path}") from error
 
@@ -55,8 +55,17 @@ class ParameterFiles:
 class Archive:
     """A parameter file that is in memory; `kind` is `irpa` or `safetensors`."""
 
-    memory: mmap.mmap
+    memory: mmap.mmap | bytes
     kind: str
+
+    @staticmethod
+    def of(path: Path) -> "Archive":
+        """The file, mapped here: the runtime takes no name that is not text."""
+        return Archive(mapped(path), path.suffix[1:])
+
+
+def _add(index: Any, archive: Archive) -> None:
+    index.load_from_file_handle(rt.FileHandle.wrap_memory(archive.memory), archive.kind)
 
 
 def index_of(parameters: Path | Mapping[str, np.ndarray] | ParameterFiles | Archive) -> Any:
@@ -64,11 +73,8 @@ def index_of(parameters: Path | Mapping[str, np.ndarray] | ParameterFiles | Arch
     if isinstance(parameters, ParameterFiles):
         return parameters.index
     index = rt.ParameterIndex()
-    if isinstance(parameters, Path):
-        index.load(str(parameters))
-    elif isinstance(parameters, Archive):
-        handle = rt.FileHandle.wrap_memory(parameters.memory)
-        index.load_from_file_handle(handle, parameters.kind)
+    if isinstance(parameters, Path | Archive):
+        _add(index, Archive.of(parameters) if isinstance(parameters, Path) else parameters)
     else:
         for key, array in parameters.items():
             index.add_buffer(key, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
@@ -147,7 +153,7 @@ class Executable:
                 provider = index_of(parameters).create_provider(scope=SCOPE)
                 modules.append(rt.create_io_parameters_module(config.vm_instance, provider))
             if isinstance(vmfb, Path):
-                module = rt.VmModule.mmap(config.vm_instance, str(vmfb))
+                module = rt.VmModule.wrap_buffer(config.vm_instance, mapped(vmfb))
             else:
                 module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
             context = rt.VmContext(config.vm_instance, modules=[*modules, module])

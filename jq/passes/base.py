@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import LOG, FormatError, InternalError, JqError, UserError
+from jq.base.errors import LOG, FormatError, InternalError, JqError, UserError, lacks_memory
 from jq.base.registry import import_all, in_words, register
 from jq.ir import Program
 from jq.planning.decisions import QuantPlan
@@ -220,6 +220,8 @@ def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[s
         except Exception as error:
             if isinstance(error, JqError) and not isinstance(error, InternalError):
                 raise
+            if lacks_memory(error):
+                raise MemoryError(f"pass {p.name}: {error}") from error
             before = ", ".join(done) or "none"
             raise InternalError(
                 f"pass {p.name} failed: {type(error).__name__}: {error}"

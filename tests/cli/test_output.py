@@ -7,6 +7,8 @@ import json
 import logging
 import sys
 import warnings
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from jq.base.errors import Terminated, UserError
 from jq.base.tables import SafeConsole
 from jq.cli.command import COMMANDS, command
 from jq.cli.output import Output, cell, classify, plain
+from jq.frontends.tracing.source import _guard
+from jq.passes.base import run_all
 
 Captured = pytest.CaptureFixture[str]
 
@@ -104,10 +108,32 @@ def test_what_a_file_says_fills_no_screen(capsys: Captured) -> None:
     assert "x ... " in line and line.endswith("x b; say less")
 
 
-def test_libraries_that_find_no_memory() -> None:
-    """As with `ulimit -v`."""
-    lost = ImportError("libX.so: failed to map segment from shared object")
-    assert classify(lost) == (1, "error: out of memory") != classify(ImportError("no X"))
+STARVED = {
+    "library": ImportError("libX.so: failed to map segment from shared object"),
+    "thread": RuntimeError("can't start new thread"),
+    "XLA": RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes"),
+    "Python": MemoryError(),
+}
+
+
+@pytest.mark.parametrize("lost", STARVED.values(), ids=STARVED)
+def test_no_memory_is_what_is_said(lost: Exception) -> None:
+    """As with `ulimit -v`; also where a pass is running, or a user's model is imported."""
+
+    def run(*_: object) -> None:
+        raise lost
+
+    found: Any = SimpleNamespace(name="smooth", chosen=lambda _: True, run=run)
+    program: Any = SimpleNamespace(verify=lambda: None)
+    cx: Any = SimpleNamespace(settings=None)
+    with pytest.raises(MemoryError, match=f"pass smooth: {lost}") as info:
+        run_all([found], program, cx)
+    with pytest.raises(type(lost)):
+        _guard(run, "my.py", "cannot import")
+    for error in (lost, info.value):
+        code, line = classify(error)
+        assert code == 1 and line.startswith("error: out of memory") and str(error) in line
+    assert "memory" not in classify(ImportError("no X"))[1]
 
 
 def test_only_what_writes_says_that_nothing_was_written() -> None:

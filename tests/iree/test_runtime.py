@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,10 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from jq.artifact.parameters import write_parameters
 from jq.base.errors import JqError, UserError
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
-from jq.iree.runtime import Executable
+from jq.iree.runtime import Executable, ParameterFiles
 from tests.iree.helpers import make_program, run
 
 RNG = np.random.default_rng(1)
@@ -95,9 +97,14 @@ def test_callers_arrays_are_never_written() -> None:
 
 
 def test_files(vmfb: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "model.vmfb"
+    folder = tmp_path / os.fsdecode(b"o\xff\xfet")  # a name is bytes, and not always text
+    folder.mkdir()
+    path, weights = folder / "model.vmfb", folder / "w.irpa"
     path.write_bytes(vmfb)
     np.testing.assert_array_equal(Executable.load(path, {"w": W})(X)[0], X @ W)
+    write_parameters(weights, {"w": W})
+    for parameters in (weights, ParameterFiles([weights])):
+        np.testing.assert_array_equal(Executable.load(path, parameters)(X)[0], X @ W)
 
 
 def test_threads_share_a_module(vmfb: bytes) -> None:

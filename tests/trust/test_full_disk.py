@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jq.base.system.files import temporary_folder
+from jq.base.system.files import _remove_left, temporary_folder
 from jq.cli.app import main
 from jq.iree.compiler import compile_module
 from jq.mixed_precision.evaluate import State
@@ -71,6 +74,35 @@ def test_no_folder_for_temporary_files(
 def test_a_failure_that_has_another_cause_stays_what_it_is(temporary: Path) -> None:
     with pytest.raises(FileNotFoundError, match="mine"), temporary_folder() as folder:
         (folder / "mine").read_bytes()
+
+
+KILLED = """
+import os, signal
+from jq.base.system.files import temporary_folder
+with temporary_folder() as folder:
+    (folder / "file").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_later(temporary: Path) -> None:
+    def folders() -> list[Path]:
+        _remove_left.cache_clear()  # as in another process
+        with temporary_folder() as folder:
+            return sorted(p for p in temporary.iterdir() if p != folder)
+
+    for _ in range(2):
+        where = os.environ | {"TMPDIR": str(temporary)}
+        assert (
+            subprocess.run([sys.executable, "-c", KILLED], env=where, check=False).returncode == -9
+        )
+    killed, new = folders()  # their processes may only just have made them
+    (own := temporary / f"{killed.name}.mine").mkdir()
+    (link := temporary / ".jaxq-work-linked__").symlink_to(own)
+    with temporary_folder() as alive:
+        for old in (killed, own, link, alive):
+            os.utime(old, (0, 0), follow_symlinks=False)
+        assert folders() == sorted([alive, new, own, link])
 
 
 def test_a_search_that_cannot_keep_its_measurements(

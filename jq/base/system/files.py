@@ -1,14 +1,18 @@
 """Files: read when they are files and not larger than they may be; written whole or not at all."""
 
 import ctypes
+import fcntl
 import hashlib
 import json
 import mmap
 import os
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -146,15 +150,46 @@ def temporary_folder() -> Iterator[Path]:
     """A folder for as long as the block runs. Where that fails and the disk is full or read-only,
     a `UserError` says so, whatever the failure looked like."""
     try:
-        folder = tempfile.TemporaryDirectory(prefix="jaxq-", ignore_cleanup_errors=True)
+        _remove_left(tempfile.gettempdir())
+        folder = Path(tempfile.mkdtemp(prefix=_WORK))
     except OSError as error:
         raise _no_room("the folder for temporary files", error) from error
-    with folder as name:
-        try:
-            yield Path(name)
-        except (OSError, JqError):
-            check_room(Path(name))
-            raise
+    try:
+        with _locked(folder):
+            yield folder
+    except (OSError, JqError):
+        check_room(folder)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Locks a folder, for whoever looks whether its process is alive; False where that fails."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = True
+    except OSError:  # another has the lock, or this file system has none
+        locked = False
+    try:
+        yield locked
+    finally:
+        os.close(handle)
+
+
+@cache
+def _remove_left(root: str) -> None:
+    """Removes, once in a process, temporary folders of processes that were killed: nobody has the
+    lock on these. One that is new may not be locked yet."""
+    for folder in Path(root).glob(f"{_WORK}????????"):
+        with suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and status.st_mtime < time.time() - _NEW:
+                with _locked(folder) as left:
+                    if left:
+                        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _no_room(place: str, error: OSError) -> UserError:
@@ -171,6 +206,8 @@ def check_room(folder: Path) -> None:
         raise _no_room(str(folder.parent), error) from error
 
 
+_WORK = ".jaxq-work-"  # the start of the names of temporary folders, which nobody would type
+_NEW = 600  # seconds
 _SHORT = 40  # characters, of at most 4 bytes each, of the 255 that a name may have
 _ROOM = 1 << 20  # bytes; a disk with less is as good as full
 _EXCHANGE = 2  # of renameat2: two names change places, and neither is ever missing

@@ -7,12 +7,13 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
 import platformdirs
 
+from jq.base import temporary_folder
 from jq.base.errors import LOG, InternalError, UserError, check_known
 from jq.base.system.files import beside_prefix, check_parent, exchange, settle, umask
 
@@ -92,15 +93,9 @@ def _not_ours(root: Path, name: str) -> str:
 @cache
 def _of_this_process(root: str, reason: str) -> Path:
     LOG.warning("the cache directory %s is not used: %s", root, reason)
-    folder = Path(tempfile.mkdtemp(prefix="jaxq-cache-"))
-    owner = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # not a fork
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    made, owner = ExitStack(), os.getpid()
+    atexit.register(lambda: os.getpid() == owner and made.close())  # not in a fork
+    return made.enter_context(temporary_folder())
 
 
 def data_dir(kind: str) -> Path:

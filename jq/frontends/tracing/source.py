@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jq.base.errors import OF_USERS, InternalError, JqError, UserError, known
+from jq.base.errors import OF_USERS, InternalError, JqError, UserError, known, lacks_memory
 from jq.base.from_jax import of_mesh
 from jq.base.system.files import check_input
 from jq.frontends.gguf import is_gguf
@@ -143,6 +143,8 @@ def _guard(action: Any, where: str, what: str) -> Any:
     except JqError:
         raise
     except OF_USERS as error:
+        if lacks_memory(error):
+            raise
         said = f"{what}: {type(error).__name__}: {_first_line(error)}"
         raise UserError(said, location=_place(error, where), hint=of_mesh(error)) from error
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.artifact.load import MANIFEST, load_artifact
-from jq.base import JqError, Progress, UserError, check_input, silent
+from jq.base import JqError, Progress, UserError, check_input, silent, temporary_folder
 from jq.base.guard.limits import limits
 from jq.base.guard.worker import exchange
 from jq.base.system.processor import this_processor
@@ -165,8 +165,7 @@ def _measured(content: bytes, options: dict[str, Any]) -> dict[str, Any]:
     if wanted != installed:
         return {"error": f"jaxq {installed} is there, {wanted} here", "user": True}
     try:
-        with tempfile.TemporaryDirectory(prefix="jaxq-") as name:
-            folder = Path(name)
+        with temporary_folder() as folder:
             with tarfile.open(fileobj=io.BytesIO(content)) as tar:
                 tar.extractall(folder, filter="data")
             paths = {k: folder / k for k in ("against", "inputs.npz") if (folder / k).exists()}
