@@ -19,7 +19,7 @@ from jq.driver.job import at_size, refuse_unmatched
 from jq.driver.loading import load
 from jq.driver.request import Request
 from jq.driver.stages import build, calibrate_job, plan_job
-from jq.frontends.source import AnyModel, Data, check_files, trace
+from jq.frontends.source import AnyModel, Data, Sized, Sizes, check_files, trace
 from jq.mixed_precision.auto import settle
 from jq.mixed_precision.recovery import prepare_best
 from jq.passes.order import LEVELS
@@ -46,14 +46,13 @@ def compile(
     strict_encodings: bool = False,
     measure: bool = True,
     minutes: float = 0.0,
+    sizes: Sizes | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compiles a model into a quantized program that IREE runs.
 
     Args:
-        model: see `jq.trace`. Traced at several sizes (`jq.trace(model, sizes={"batch": [1, 8]})`)
-            it becomes one artifact, which has a program for each and chooses by the shapes of its
-            inputs; data and ranges are those of the first.
+        model: see `jq.trace`.
         pipeline: a name, or a path to a TOML file.
         target: a name, or a path to a TOML file.
         calibration: iterable of tuples of inputs, or an `.npz` file of samples, for static
@@ -75,6 +74,9 @@ def compile(
         minutes: to find a smaller error in (the setting `minutes`): rotations of activations are
             tried, then codes and scales of weights of less than 8 bits are learned. With `cache` a
             run that was stopped goes on where it was, and so does a later one with more minutes.
+        sizes: values of symbolic dimensions, as of `jq.trace`. Of several (`{"batch": [1, 8]}`) one
+            artifact is made, which has a program for each and chooses by the shapes of its inputs;
+            data and ranges are those of the first.
         progress: called with the stage's name and the share done (or None); by default a bar in a
             terminal or a notebook, `jq.base.progress.silent` shows nothing.
 
@@ -94,6 +96,7 @@ def compile(
         ```"""
     check_type("emit", emit, str, Collection, type(None))
     check_type("measure", measure, bool)
+    model = model if sizes is None else Sized(model, sizes)
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:
         check_known("level", level, LEVELS)
@@ -113,8 +116,8 @@ def compile(
                 f"rule {rule.pattern!r} has no effect: rules before it match the same ops",
                 stacklevel=2,
             )
-    sizes = [at_size(job, other, job.ranges) for other in job.source.others]
-    others = [(other, plan_job(other, stages)) for other in sizes]
+    further = [at_size(job, other, job.ranges) for other in job.source.others]
+    others = [(other, plan_job(other, stages)) for other in further]
     compiled = build(job, quant_plan, stages, emit, cache=cache, others=others)
     if measure and (said := after_compiling(compiled, job.data)):
         warnings.warn(said, FarFromFloat, stacklevel=2)
@@ -173,13 +176,12 @@ def compare(
     check_type("compiled", compiled, CompiledModel, str, Path, type(None))
     check_type("layers", layers, bool)
     where = as_workers(workers)
-    model = check_metrics(model, metric, labels)
-    check_files(data, calibration)
     asked: dict[str, Any] = {"settings": settings, "rules": rules, "iree_flags": iree_flags}
     asked["allow_dynamic"] = allow_dynamic
     if compiled is None:
         Request(pipeline, target, calibration=calibration, **asked).check()
-    source = trace(model)
+    check_files(data, calibration)
+    source = trace(check_metrics(model, metric, labels))
     given = evaluation_of(source, data, labels, metric)  # mistakes are told before the long part
     if compiled is None:
         compiled = compile(source, pipeline, target, calibration, **asked, progress=progress)

@@ -140,7 +140,12 @@ def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dic
     return found.to_dict()
 
 
-@command("report", example="jaxq report my.py:model out/ -o report.html", writes=True)
+@command(
+    "report",
+    example="jaxq report my.py:model out/ -o report.html",
+    writes=True,
+    asked={name: options.ASKED[name] for name in ("sizes", "values")},
+)
 def report(
     out: Output,
     context: typer.Context,
@@ -155,6 +160,7 @@ def report(
     seconds: float = 2.0,
     model_explorer: Path | None = None,
     force: bool = False,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Writes one HTML page on the error of an artifact.
 
@@ -175,7 +181,7 @@ def report(
         check_folder(model_explorer, force=force)
     with out.progress() as progress:
         write_page(
-            model,
+            options.sized(model, asked),
             artifact,
             output,
             data=inputs,

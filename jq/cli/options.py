@@ -3,7 +3,6 @@
 import re
 from ast import literal_eval
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +62,8 @@ def asked(*left_out: str) -> dict[str, tuple[Any, Any]]:
 
 
 def sized(model: str, given: dict[str, Any]) -> Any:
-    """The model, traced at the `sizes` that it takes out of what is given, when there are any; the
-    `values` fix inputs of an ONNX file. Of a language model the step that generates a token."""
+    """The model with the `sizes` and `values` that are taken out of what is given, when there are
+    any. Of a language model the step that generates a token."""
     sizes, values = given.pop("sizes"), given.pop("values")
     if is_language_model(model):
         if sizes or values:
@@ -72,23 +71,10 @@ def sized(model: str, given: dict[str, Any]) -> Any:
         return one_token(Path(model))
     if not sizes and not values:
         return model
-    from jq.frontends.source import trace
+    from jq.frontends.source import Sized
     from jq.target.rules import parse_assignments
 
-    known = parse_assignments(sizes or [])
-    if not values:
-        return trace(model, sizes=known)
-    if Path(model).suffix not in (".onnx", ".tflite"):
-        raise UserError("--value fixes inputs of ONNX and TFLite files", location=model)
-    from jq.frontends.onnx import load_checked
-    from jq.frontends.source import each_size_of
-
-    fixed = parse_assignments(values)
-    first, *others = (
-        replace(trace(load_checked(Path(model), each, fixed)), sizes=each)
-        for each in each_size_of(Path(model), known)
-    )
-    return first.joined(others)
+    return Sized(model, parse_assignments(sizes or []), parse_assignments(values or []))
 
 
 def workers(jobs: int, dask: str | None, ray: str | None) -> Any:

@@ -11,7 +11,7 @@ from jq.cli.output import Output
 @command(
     "search",
     example='jaxq search my.py:model --budget "cosine>=0.995" -o mixed.toml',
-    asked=options.asked("ranges", "allow_dynamic", "strict_encodings", "sizes", "values"),
+    asked=options.asked("ranges", "allow_dynamic", "strict_encodings"),
 )
 def search(
     out: Output,
@@ -58,7 +58,7 @@ def search(
     try:
         with out.progress() as progress:
             found = search_formats(
-                model,
+                options.sized(model, asked),
                 budget,
                 candidates=split(candidates or ()),
                 data=inputs,

@@ -98,8 +98,34 @@ class Source:
             raise UserError(f"the data that were given failed: {reason}") from error
 
 
-AnyModel = Source | Model | Program | str | Path
 Sizes = Mapping[str, int | Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A model with the sizes of its symbolic dimensions, which is traced when it is needed: what
+    was given beside it is checked first. `values` fix inputs of an ONNX file."""
+
+    model: "AnyModel"
+    sizes: Sizes
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def trace(self) -> Source:
+        if not self.values:
+            return trace(self.model, sizes=self.sizes)
+        path = Path(str(self.model))
+        if path.suffix not in (".onnx", ".tflite"):
+            raise UserError("--value fixes inputs of ONNX and TFLite files", location=str(path))
+        from jq.frontends.onnx import load_checked
+
+        first, *others = (
+            replace(trace(load_checked(path, each, self.values)), sizes=each)
+            for each in each_size_of(path, self.sizes)
+        )
+        return first.joined(others)
+
+
+AnyModel = Source | Model | Program | Sized | str | Path
 
 
 def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
@@ -125,7 +151,11 @@ def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
         print(list(source.program.weights))  # names of the weights
         compiled = jq.compile(source, "int8-dynamic")  # is not traced again
         ```"""
+    if isinstance(model, Sized):
+        return model.trace()
     if isinstance(model, Source):
+        if sizes:
+            raise UserError("a source is traced already", hint="give the sizes to jq.trace")
         return model
     if isinstance(model, str | Path):
         model = load_model(str(model))

@@ -44,7 +44,7 @@ def model() -> jq.Model:
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiled = jq.compile(jq.trace(model(), sizes={"b": [8, 16]}), pipeline="int8-weight-only")
+    compiled = jq.compile(model(), "int8-weight-only", sizes={"b": [8, 16]})
     return compiled.save(tmp_path_factory.mktemp("sizes") / "out")
 
 
@@ -90,12 +90,14 @@ def test_only_compile_takes_several() -> None:
     with pytest.raises(UserError, match="several sizes"):
         jq.plan(jq.trace(model(), sizes={"b": [8, 16]}))
     with pytest.raises(UserError, match="numbers that differ|is \\[8, 8\\]"):
-        jq.trace(model(), sizes={"b": [8, 8]})
+        jq.compile(model(), sizes={"b": [8, 8]})
+    with pytest.raises(UserError, match="traced already"):
+        jq.compile(jq.trace(model(), sizes={"b": 8}), sizes={"b": 8})
 
 
 def test_a_command_line_gives_sizes_by_comma(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(SOURCE)
-    source = sized(f"{tmp_path / 'm.py'}:model", {"sizes": ["b=8,16"], "values": None})
+    source = jq.trace(sized(f"{tmp_path / 'm.py'}:model", {"sizes": ["b=8,16"], "values": None}))
     shapes = [one.program.inputs[0].shape for one in (source, *source.others)]
     assert shapes == [(8, 64), (16, 64)]
 

@@ -447,6 +447,13 @@ def test_what_is_given_is_refused_before_long_work(
     assert "--format is of a ranking" in refused(
         capsys, "compare", model, str(artifact), "--format=csv"
     )
+    monkeypatch.setattr("jq.frontends.source.Sized.trace", pytest.fail)
+    export = ("export", model, "-o", str(tmp_path / "m.tosa"))
+    searching = ("search", model, "--budget=size<=0.3")
+    device = [(name, model, "-t", "ethos-u55") for name in ("check", "estimate")]
+    for sized in (command, searching, export, ("compare", model), ("explain", model), *device):
+        for wrong in (("-p", "int9"), ("--set", "int9=1")):
+            assert "int9" in refused(capsys, *sized, "--size", "b=8", *wrong)
     for place in ("api.compiling", "reporting.report.facts", "reporting.measuring.ranking"):
         monkeypatch.setattr(f"jq.{place}.trace", pytest.fail)
     for wrong in (("-p", "int9"), ("--rule", "a: weights.format=int9"), ("--set", "int9=1")):

@@ -94,7 +94,12 @@ def _not_ours(root: Path, name: str) -> str:
 def _of_this_process(root: str, reason: str) -> Path:
     LOG.warning("the cache directory %s is not used: %s", root, reason)
     made, owner = ExitStack(), os.getpid()
-    atexit.register(lambda: os.getpid() == owner and made.close())  # not in a fork
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not a fork
+            made.close()
+
+    atexit.register(remove)
     return made.enter_context(temporary_folder())
 
 

@@ -61,7 +61,7 @@ def no_single_size(name: str, sizes: Any) -> UserError:
     return UserError(
         f"{name} is given {len(sizes)} sizes here, and a program has one",
         hint=f"`jaxq compile --size {name}={','.join(map(str, list(sizes)[:4]))}` makes an artifact"
-        " of several, in Python jq.compile(jq.trace(model, sizes={...}))",
+        " of several, in Python jq.compile(model, sizes={...})",
     )
 
 

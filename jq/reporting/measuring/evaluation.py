@@ -14,7 +14,7 @@ from jq.driver.comparison.metrics import Metric, check, checked_labels
 from jq.driver.comparison.outputs import compare_outputs, samples_of
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.frontends.model import Model
-from jq.frontends.source import AnyModel, Calls, Data, Source
+from jq.frontends.source import AnyModel, Calls, Data, Sized, Source, trace
 from jq.frontends.tracing.source import load_function, load_model
 
 BATCHES = 8  # of random codes
@@ -70,6 +70,8 @@ def check_metrics(
 ) -> AnyModel:
     """The model, no longer a name; refuses unknown metrics, functions that there are not, and
     `accuracy` where there can be no labels, before slow work."""
+    if isinstance(model, Sized):
+        model = trace(model)
     if isinstance(model, str | Path):
         model = load_model(str(model))
     owner = model.model if isinstance(model, Source) else model

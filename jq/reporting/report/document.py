@@ -126,7 +126,8 @@ def commands(facts: Facts) -> str:
     """The commands that try all rules."""
     every = [word for s in facts.suggestions for word in ("--rule", s.rule)]
     words = ["jaxq", "compile", facts.source, "-o", "OUT2", *every, *facts.options]
-    again = ["jaxq", "compare", facts.source, facts.artifact, "OUT2"]
+    sizes = [option for option in facts.options if option.startswith("--size=")]
+    again = ["jaxq", "compare", facts.source, facts.artifact, "OUT2", *sizes]
     return "\n".join(map(shlex.join, (words, again)))
 
 

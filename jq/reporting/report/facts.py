@@ -18,7 +18,7 @@ from jq.driver.loading import load
 from jq.driver.request import Request
 from jq.driver.stages import build, plan_job, rewrite_job
 from jq.formats import get_format
-from jq.frontends.source import AnyModel, Data, check_files, trace
+from jq.frontends.source import AnyModel, Data, Sized, check_files, trace
 from jq.passes.isolated import parts_of
 from jq.planning.calibration.histogram import Histogram
 from jq.planning.calibration.ranges import Ranges
@@ -101,8 +101,10 @@ def gather(
     levels = rewrite_job(job, plan, until="qdq")
     inside = compare_layers(levels["float"], levels["qdq"], plan, calls, progress)
     comparison = compare_compiled(given, compiled, progress, inside)
-    name = source.model.name if source.model else str(model)
-    spec = model if isinstance(model, str) else name
+    asked = model.model if isinstance(model, Sized) else model
+    name = source.model.name if source.model else str(asked)
+    spec = asked if isinstance(asked, str) else name
+    sizes = [f"--size={name}={size}" for name, size in source.sizes.items()]
     latency, float_latency, note = _latencies(job, compiled, directory, seconds, progress)
     readers = _readers(plan)
     integer_only = job.pipeline.settings.integer_only or job.target.device.integer_only
@@ -110,7 +112,7 @@ def gather(
         name=name,
         source=spec,
         artifact=str(directory),
-        options=options_of(compiled.manifest, job.pipeline),
+        options=[*options_of(compiled.manifest, job.pipeline), *sizes],
         integer_only=integer_only,
         manifest=compiled.manifest,
         comparison=comparison,
