@@ -96,7 +96,8 @@ def compile(
         ```"""
     check_type("emit", emit, str, Collection, type(None))
     check_type("measure", measure, bool)
-    model = model if sizes is None else Sized(model, sizes)
+    if sizes is not None and not isinstance(model, Sized):
+        model = Sized(model, sizes)
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:
         check_known("level", level, LEVELS)

@@ -99,6 +99,7 @@ class Source:
 
 
 Sizes = Mapping[str, int | Sequence[int]]
+_Model = Source | Model | Program | str | Path
 
 
 @dataclass(frozen=True)
@@ -106,26 +107,12 @@ class Sized:
     """A model with the sizes of its symbolic dimensions, which is traced when it is needed: what
     was given beside it is checked first. `values` fix inputs of an ONNX file."""
 
-    model: "AnyModel"
+    model: _Model
     sizes: Sizes
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    def trace(self) -> Source:
-        if not self.values:
-            return trace(self.model, sizes=self.sizes)
-        path = Path(str(self.model))
-        if path.suffix not in (".onnx", ".tflite"):
-            raise UserError("--value fixes inputs of ONNX and TFLite files", location=str(path))
-        from jq.frontends.onnx import load_checked
 
-        first, *others = (
-            replace(trace(load_checked(path, each, self.values)), sizes=each)
-            for each in each_size_of(path, self.sizes)
-        )
-        return first.joined(others)
-
-
-AnyModel = Source | Model | Program | Sized | str | Path
+AnyModel = _Model | Sized
 
 
 def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
@@ -151,22 +138,23 @@ def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
         print(list(source.program.weights))  # names of the weights
         compiled = jq.compile(source, "int8-dynamic")  # is not traced again
         ```"""
-    if isinstance(model, Sized):
-        return model.trace()
+    asked = model if isinstance(model, Sized) else Sized(model, {} if sizes is None else sizes)
+    model = asked.model
     if isinstance(model, Source):
-        if sizes:
+        if asked.sizes:
             raise UserError("a source is traced already", hint="give the sizes to jq.trace")
         return model
     if isinstance(model, str | Path):
         model = load_model(str(model))
-    first, *others = (_traced(model, each) for each in each_size_of(model, sizes))
+    every = each_size_of(model, asked.sizes)
+    first, *others = (_traced(model, each, asked.values) for each in every)
     return first.joined(others)
 
 
-def each_size_of(model: Any, sizes: Sizes | None) -> list[dict[str, Any]]:
+def each_size_of(model: Any, sizes: Sizes) -> list[dict[str, Any]]:
     """`each_size`; of an ONNX file an input may have its whole shape there."""
     check_type("sizes", sizes, Mapping, type(None))
-    lists = any(isinstance(size, list | tuple) for size in (sizes or {}).values())
+    lists = any(isinstance(size, list | tuple) for size in sizes.values())
     if not lists or not (isinstance(model, Path) and model.suffix in (".onnx", ".tflite")):
         return each_size(sizes)
     from jq.frontends.onnx.load import describe_checked
@@ -174,11 +162,15 @@ def each_size_of(model: Any, sizes: Sizes | None) -> list[dict[str, Any]]:
     return each_size(sizes, {row["name"] for row in describe_checked(model)["inputs"]})
 
 
-def _traced(model: Model | Program | str | Path, sizes: Mapping[str, int]) -> Source:
+def _traced(
+    model: Model | Program | str | Path, sizes: Mapping[str, int], values: Mapping[str, Any]
+) -> Source:
     given: Mapping[str, int] | None = sizes or None
     if isinstance(model, Path) and model.suffix in (".onnx", ".tflite"):
         from jq.frontends.onnx import load_checked
 
-        model, given = load_checked(model, given), None
+        model, given = load_checked(model, given, values), None
+    elif values:
+        raise UserError("--value fixes inputs of ONNX and TFLite files", location=f"{model}")
     owner = model if isinstance(model, Model) else None
     return Source(trace_model(model, sizes=given), owner, sizes)
