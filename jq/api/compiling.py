@@ -103,8 +103,8 @@ def compile(
         check_known("level", level, LEVELS)
     stages = Stages.shown(progress)
     request = Request(
-        *(pipeline, target, settings, rules, calibration, ranges, cache, iree_flags),
-        *(allow_dynamic, strict_encodings, stages, minutes),
+        *(pipeline, target, settings, rules, calibration, ranges),
+        *(allow_dynamic, strict_encodings, stages, cache, iree_flags, minutes),
     )
     job = settle(prepare_best(model, request), stages)
     if job.source.others and job.needs_ranges:

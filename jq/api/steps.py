@@ -96,9 +96,7 @@ def plan(
     stages = Stages.shown(progress)
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges),
-        allow_dynamic=allow_dynamic,
-        strict_encodings=strict_encodings,
-        stages=stages,
+        *(allow_dynamic, strict_encodings, stages),
     )
     return plan_job(settle(prepare_job(model, request), stages), stages)
 
@@ -147,9 +145,7 @@ def explain(
         ranges = assumed()
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges),
-        allow_dynamic=allow_dynamic,
-        strict_encodings=strict_encodings,
-        stages=stages,
+        *(allow_dynamic, strict_encodings, stages),
     )
     if request.base.open and not calibrate:
         hint = "leave calibration in, or give another pipeline"

@@ -81,9 +81,7 @@ def quantized(
         ```"""
     stages = Stages.shown(progress)
     request = Request(
-        *(pipeline, target, settings, rules, calibration, ranges),
-        allow_dynamic=allow_dynamic,
-        stages=stages,
+        *(pipeline, target, settings, rules, calibration, ranges, allow_dynamic), stages=stages
     )
     job = settle(prepare_job(model, request), stages)
     plan = plan_job(job, stages)

@@ -108,12 +108,8 @@ def export(
     else:
         stages = Stages.shown(progress)
         request = Request(
-            pipeline or PIPELINE,
-            target or chosen.target,
-            *(settings, rules, calibration, ranges),
-            allow_dynamic=allow_dynamic,
-            strict_encodings=strict_encodings,
-            stages=stages,
+            *(pipeline or PIPELINE, target or chosen.target, settings, rules, calibration),
+            *(ranges, allow_dynamic, strict_encodings, stages),
         )
         job = prepare_job(model, request)
         plan = plan_job(job, stages)

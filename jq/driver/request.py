@@ -32,11 +32,11 @@ class Request:
     rules: Rules = None
     calibration: Data | LazyCalls = None
     ranges: Ranges | str | Path | None = None
-    cache: bool = False
-    iree_flags: Sequence[str] = ()
     allow_dynamic: bool = False
     strict_encodings: bool = False
     stages: Stages = field(default_factory=Stages)
+    cache: bool = False
+    iree_flags: Sequence[str] = ()
     minutes: float = 0.0
 
     def __post_init__(self) -> None:

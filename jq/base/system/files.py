@@ -30,9 +30,9 @@ def check_input(path: Path, limit: int | None = None) -> int:
         UserError: it is not there, no regular file, or too large."""
     try:
         status = path.stat()
+    except FileNotFoundError as error:
+        raise UserError("no such file", location=str(path)) from error
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise UserError("no such file", location=str(path)) from error
         raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
     except ValueError as error:  # a null character in the name
         raise UserError("no such file", location=repr(path)) from error
@@ -185,8 +185,7 @@ def _remove_left(root: str) -> None:
     lock on these. One that is new may not be locked yet."""
     for folder in Path(root).glob(f"{_WORK}????????"):
         with suppress(OSError):
-            status = folder.lstat()
-            if status.st_uid == os.getuid() and status.st_mtime < time.time() - _NEW:
+            if folder.lstat().st_mtime < time.time() - _NEW:
                 with _locked(folder) as left:
                     if left:
                         shutil.rmtree(folder, ignore_errors=True)
