@@ -197,7 +197,6 @@ def rewrite(
         levels = jq.rewrite(model, pipeline="int8-dynamic")
         print(levels["integer"].module)  # StableHLO as text
         ```"""
-    given = (pipeline, target, settings, rules, calibration, ranges)
-    request = Request(*given, allow_dynamic=allow_dynamic)
+    request = Request(pipeline, target, settings, rules, calibration, ranges, allow_dynamic)
     job = settle(prepare_job(model, request), request.stages)
     return rewrite_job(job, plan_job(job, request.stages))

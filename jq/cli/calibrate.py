@@ -1,12 +1,10 @@
 """`jaxq calibrate`: the ranges of every activation, to be used again."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from jq.base.errors import UserError
-from jq.cli import completion, options
+from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
@@ -18,30 +16,18 @@ if TYPE_CHECKING:
     "calibrate",
     example="jaxq calibrate my.py:model --data samples.npz -o ranges.json",
     writes=True,
+    asked=options.SIZED | {"settings": options.ASKED["settings"]} | options.WORKERS,
     needs={"data settings sizes values shard jobs dask ray": "!merge"},
 )
 def calibrate(
     out: Output,
-    given: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL",
-            show_default=False,
-            autocompletion=completion.models,
-            help="As for `jaxq compile`; with --merge the files of ranges to put together.",
-        ),
-    ],
+    given: list[str],
     output: Path,
     data: Path | None = None,
-    settings: list[str] | None = None,
-    sizes: list[str] | None = None,
-    values: list[str] | None = None,
     shard: str | None = None,
     merge: bool = False,
-    jobs: int = 1,
-    dask: str | None = None,
-    ray: str | None = None,
     force: bool = False,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges.
 
@@ -54,16 +40,16 @@ def calibrate(
     from jq.base.system.files import check_new
 
     check_new(output, force=force)
-    workers = options.workers(jobs, dask, ray)
+    workers = options.workers(asked)
     if merge:
         ranges = merged([Path(name) for name in given])
     elif len(given) > 1:
         raise UserError("one model, not several", hint="--merge puts files of ranges together")
     else:
-        model = options.sized(given[0], {"sizes": sizes, "values": values})
+        model = options.sized(given[0], asked)
         with out.progress() as progress:
             ranges = api.calibrate(
-                model, data, settings=settings, shard=shard, workers=workers, progress=progress
+                model, data, **asked, shard=shard, workers=workers, progress=progress
             )
     ranges.save(output)
     out.line(f"wrote {output}" + (f": shard {ranges.shards}" if ranges.shards.count else ""))

@@ -10,14 +10,12 @@ A command is a function `f(out, ...)` that returns the document for `--json`. `c
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
-from typer.models import OptionInfo
 
 from jq.base.errors import UserError
 from jq.base.guard.limits import Limits, limited, parse_size
@@ -42,6 +40,7 @@ PANELS = {
     "Language models": ("context", "kv_cache", "text"),
     "Every command": (*LIMITS, *COMMON),
 }
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {}  # functions and epilogs, by name
@@ -164,8 +163,9 @@ def signature_of(
         *(shared(name, kind, None) for name, kind in LIMITS.items()),
         *(shared(name, bool, False) for name in COMMON),
     ]
-    told_of = [option_of(p.replace(kind=keyword), usage.get(p.name)) for p in parameters]
-    return inspect.Signature(_grouped(told_of))
+    return inspect.Signature(
+        [option_of(p.replace(kind=keyword), usage.get(p.name)) for p in parameters]
+    )
 
 
 def told(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[str, str]]]:
@@ -186,7 +186,7 @@ EVERYWHERE = _entries(SHARED)
 def option_of(parameter: inspect.Parameter, own: tuple[str, str] | None) -> inspect.Parameter:
     """A parameter as the option or argument that its docstring or `SHARED` tells, if it is none."""
     name = parameter.name
-    if own is None and (get_origin(parameter.annotation) is Annotated or name not in EVERYWHERE):
+    if own is None and name not in EVERYWHERE:
         return parameter
     usage, help = own or EVERYWHERE[name]
     complete = None if own else COMPLETE.get(name)
@@ -198,19 +198,5 @@ def option_of(parameter: inspect.Parameter, own: tuple[str, str] | None) -> insp
         flags = re.findall(r"(?<!\S)-\S+", usage)
         if parameter.default is False or (flags and not flags[-1].startswith("--")):
             usage += f" --{name.replace('_', '-')}"
-        found = option(usage, help, complete)
+        found = option(usage, help, complete, PANEL_OF.get(name))
     return parameter.replace(annotation=Annotated[parameter.annotation, found])
-
-
-def _grouped(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The parameters, of which each option says the group that it is in."""
-    panels = {name: panel for panel, names in PANELS.items() for name in names}
-    found = []
-    for parameter in parameters:
-        kind, *rest = get_args(parameter.annotation) or [parameter.annotation]
-        if parameter.name in panels and isinstance(next(iter(rest), None), OptionInfo):
-            option = copy(rest[0])
-            option.rich_help_panel = panels[parameter.name]
-            parameter = parameter.replace(annotation=Annotated[kind, option])
-        found.append(parameter)
-    return found

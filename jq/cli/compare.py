@@ -34,7 +34,7 @@ class Style(StrEnum):
 @command(
     "compare",
     example="jaxq compare my.py:model out/ --inputs samples.npz",
-    asked=options.asked("ranges", "strict_encodings"),
+    asked=options.asked("ranges", "strict_encodings") | options.MEASURED,
     language=("pipeline", "text window limit threads"),
 )
 def compare(
@@ -42,8 +42,6 @@ def compare(
     model: str,
     artifacts: list[Path] | None = None,
     inputs: Path | None = None,
-    metric: list[str] | None = None,
-    labels: Path | None = None,
     iree_flags: list[str] | None = None,
     layers: bool = False,
     bench: bool = False,
@@ -52,9 +50,6 @@ def compare(
     window: int | None = None,
     limit: int | None = None,
     threads: int | None = None,
-    jobs: int = 1,
-    dask: str | None = None,
-    ray: str | None = None,
     **asked: Any,
 ) -> dict[str, Any]:
     """Compares an artifact with the float model: SQNR, cosine, largest error, metrics.
@@ -78,7 +73,7 @@ def compare(
             *(out, Path(model), artifacts or [], asked["pipeline"], text or []),
             *(window, limit, threads or 1),
         )
-    workers = options.workers(jobs, dask, ray)
+    workers, judged = options.workers(asked), options.judged(asked)
     given = {**asked, "iree_flags": iree_flags}
     unused = [flag for name, flag in OF_COMPILING.items() if given[name] not in DEFAULTS]
     if artifacts and unused:
@@ -94,8 +89,7 @@ def compare(
             options.sized(model, asked),
             artifacts or [],
             inputs,
-            metric=metric or None,
-            labels=options.read_labels(labels),
+            **judged,
             latency=bench,
         )
     if style is not Style.TABLE:
@@ -109,8 +103,7 @@ def compare(
             load(artifacts[0]) if artifacts else None,
             inputs,
             **asked,
-            metric=metric or None,
-            labels=options.read_labels(labels),
+            **judged,
             layers=layers,
             iree_flags=iree_flags or (),
             workers=workers,
@@ -144,7 +137,7 @@ def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dic
     "report",
     example="jaxq report my.py:model out/ -o report.html",
     writes=True,
-    asked={name: options.ASKED[name] for name in ("sizes", "values")},
+    asked=options.JUDGED | options.SIZED,
 )
 def report(
     out: Output,
@@ -153,8 +146,6 @@ def report(
     artifact: Path,
     output: Path,
     inputs: Path | None = None,
-    metric: list[str] | None = None,
-    labels: Path | None = None,
     calibration: Path | None = None,
     samples: int = 16,
     seconds: float = 2.0,
@@ -185,8 +176,7 @@ def report(
             artifact,
             output,
             data=inputs,
-            metric=metric or None,
-            labels=options.read_labels(labels),
+            **options.judged(asked),
             calibration=calibration,
             samples=samples,
             seconds=seconds,

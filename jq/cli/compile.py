@@ -4,13 +4,13 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Group
 
 from jq.base.errors import UserError
 from jq.base.tables import groups, size
-from jq.cli import completion, options
+from jq.cli import options
 from jq.cli.command import command
 from jq.cli.language import compile_language_model, is_language_model
 from jq.cli.output import Output
@@ -28,14 +28,7 @@ def compile_model(
     model: str,
     output: Path,
     iree_flags: list[str] | None = None,
-    emit: Annotated[
-        list[str] | None,
-        options.option(
-            "LEVEL",
-            "Also write the module at this level: float, qdq, integer, target.",
-            completion.levels,
-        ),
-    ] = None,
+    emit: list[str] | None = None,
     stablehlo_version: str | None = None,
     cache: bool = True,
     minutes: float = 0.0,

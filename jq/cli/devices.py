@@ -1,21 +1,14 @@
 """Commands about devices: `jaxq check`, `estimate`, `export`, `vectors` and `embed`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from jq.base.errors import UserError
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
-RULED = {name: options.ASKED[name] for name in ("settings", "rules", "sizes", "values")}
-FirstPipeline = Annotated[
-    str | None,
-    options.option(
-        "--pipeline -p NAME",
-        "A name, or a path to a .toml file; the first that the target accepts by default.",
-    ),
-]
+RULED = options.SIZED | {name: options.ASKED[name] for name in ("settings", "rules")}
 
 
 @command("check", example="jaxq check my.py:model --target npu-int8", asked=RULED)
@@ -23,12 +16,15 @@ def check(
     out: Output,
     model: str,
     target: str = options.DEFAULT_TARGET,
-    pipeline: FirstPipeline = None,
+    pipeline: str | None = None,
     **asked: Any,
 ) -> dict[str, Any]:
     """Shows every op that the target's device cannot run, why, and what would help.
 
-    No data is needed. Exit code 1: there are such ops."""
+    No data is needed. Exit code 1: there are such ops.
+
+    Args:
+        pipeline (-p NAME): A name or a .toml file; by default the first that the target accepts."""
     from jq.device.checking import check as find
 
     document = find(options.sized(model, asked), target, pipeline=pipeline, **asked)
@@ -44,7 +40,7 @@ def estimate(
     out: Output,
     model: str,
     target: str,
-    pipeline: FirstPipeline = None,
+    pipeline: str | None = None,
     picture: Path | None = None,
     force: bool = False,
     **asked: Any,
@@ -55,6 +51,7 @@ def estimate(
     utilization, by the table [hardware] of the target's file. No data is needed.
 
     Args:
+        pipeline (-p NAME): A name or a .toml file; by default the first that the target accepts.
         picture (FILE.svg): Draw layers and buffers over time."""
     from jq.base.system.files import check_new, written_whole
     from jq.device.estimating import estimate as find

@@ -6,38 +6,19 @@ from collections import deque
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
-from jq.cli import options
 from jq.cli.command import command
 from jq.cli.language import WINDOW, converse, stream, text_of
 from jq.cli.output import Output
-
-Model = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODEL",
-        show_default=False,
-        help="A .gguf file, a folder of Hugging Face, or what compile made of one.",
-    ),
-]
-Pipeline = Annotated[
-    str | None, options.option("--pipeline -p NAME", "int8-dynamic keeps the file's own blocks.")
-]
-Cache = Annotated[
-    str | None, options.option("TYPE", "Of keys and values: float32, bfloat16 or int8.")
-]
-Context = Annotated[int | None, options.option("N", "At most so many tokens, prompt included.")]
 
 
 @command("generate", example='jaxq generate model.gguf --prompt "Once upon a time"')
 def generate(
     out: Output,
-    model: Model,
+    model: Path,
     prompt: str | None = None,
     prompt_file: Path | None = None,
     max_tokens: int = 128,
@@ -55,9 +36,9 @@ def generate(
     stop: list[str] | None = None,
     chat: bool = False,
     system: str | None = None,
-    context: Context = None,
-    cache: Cache = None,
-    pipeline: Pipeline = None,
+    context: int | None = None,
+    cache: str | None = None,
+    pipeline: str | None = None,
     threads: int = 1,
     verify: list[Path] | None = None,
     trust: str = "any",
@@ -65,6 +46,10 @@ def generate(
     """Continues a text with a language model, token by token; with --chat, answers in its chat.
 
     Args:
+        model (<MODEL>): A .gguf file, a folder of Hugging Face, or what compile made of one.
+        context (N): At most so many tokens, prompt included.
+        cache (TYPE): Of keys and values: float32, bfloat16 or int8.
+        pipeline (-p NAME): int8-dynamic keeps the file's own blocks.
         prompt (TEXT): What to continue, or answer; - is standard input.
         prompt_file (FILE): What to continue, from a file of UTF-8.
         max_tokens (N): At most so many tokens.
@@ -153,18 +138,21 @@ def _prompt(
 @command("perplexity", example="jaxq perplexity model.gguf text.txt")
 def perplexity(
     out: Output,
-    model: Model,
+    model: Path,
     text: list[Path],
     against: str | None = None,
     window: int | None = None,
     limit: int | None = None,
-    cache: Cache = None,
-    pipeline: Pipeline = None,
+    cache: str | None = None,
+    pipeline: str | None = None,
     threads: int = 1,
 ) -> dict[str, Any]:
     """Measures the perplexity of a language model on a text.
 
     Args:
+        model (<MODEL>): A .gguf file, a folder of Hugging Face, or what compile made of one.
+        cache (TYPE): Of keys and values: float32, bfloat16 or int8.
+        pipeline (-p NAME): int8-dynamic keeps the file's own blocks.
         text (<TEXT...>): Text files, UTF-8.
         against (PIPELINE): Compare with it too, token by token, as `float`.
         window (N): Tokens of a piece of text; 512 by default, or the model's context.

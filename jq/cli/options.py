@@ -16,7 +16,7 @@ from jq.cli.language import is_language_model, one_token
 Completion = Callable[[str], list[str]]
 
 
-def option(usage: str, help: str, complete: Completion | None = None) -> Any:
+def option(usage: str, help: str, complete: Completion | None, panel: str | None) -> Any:
     """An option by its usage: `-n --name METAVAR 1..9` with its names (where they are not that of
     the parameter), what stands for its value, and the least and largest one."""
     words = usage.split(" ")
@@ -24,9 +24,8 @@ def option(usage: str, help: str, complete: Completion | None = None) -> Any:
     bounds = [word for word in words if re.fullmatch(r"[\d.]*\.\.[\d.e]*", word)]
     least, most = (literal_eval(end or "None") for end in (*bounds, "..")[0].rsplit("..", 1))
     metavar = " ".join(word for word in words if word not in (*flags, *bounds)) or None
-    return typer.Option(
-        *flags, metavar=metavar, help=help, min=least, max=most, autocompletion=complete
-    )
+    more: Any = {"metavar": metavar, "autocompletion": complete, "rich_help_panel": panel}
+    return typer.Option(*flags, help=help, min=least, max=most, **more)
 
 
 # Options that several commands share, as a docstring tells those of one (`jq.cli.command`).
@@ -34,6 +33,8 @@ _FILE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 SHARED = "\n" + _FILE.replace("{MOST_THREADS}", f"{MOST_THREADS}")
 COMPLETE = {
     "model": completion.models,
+    "given": completion.models,
+    "emit": completion.levels,
     "pipeline": completion.pipelines,
     "target": completion.targets,
     "settings": completion.settings,
@@ -54,6 +55,10 @@ ASKED: dict[str, tuple[Any, Any]] = {
     "sizes": (list[str] | None, None),
     "values": (list[str] | None, None),
 }
+SIZED = {name: ASKED[name] for name in ("sizes", "values")}
+WORKERS = {"jobs": (int, 1), "dask": (str | None, None), "ray": (str | None, None)}
+JUDGED = {"metric": (list[str] | None, None), "labels": (Path | None, None)}
+MEASURED = JUDGED | WORKERS
 
 
 def asked(*left_out: str) -> dict[str, tuple[Any, Any]]:
@@ -77,10 +82,11 @@ def sized(model: str, given: dict[str, Any]) -> Any:
     return Sized(model, parse_assignments(sizes or []), parse_assignments(values or []))
 
 
-def workers(jobs: int, dask: str | None, ray: str | None) -> Any:
-    """The workers that one of three options asks for; None where none does."""
+def workers(given: dict[str, Any]) -> Any:
+    """The workers that one of three options asks for, which it takes out of what is given."""
     from jq.artifact.jobs import Workers, as_workers
 
+    jobs, dask, ray = (given.pop(name) for name in WORKERS)
     if sum([jobs > 1, dask is not None, ray is not None]) > 1:
         raise UserError("--jobs, --dask and --ray are three ways to share work: give one")
     if ray is not None:
@@ -88,8 +94,9 @@ def workers(jobs: int, dask: str | None, ray: str | None) -> Any:
     return Workers(jobs) if dask is None else as_workers(dask)
 
 
-def read_labels(path: Path | None) -> Any:
-    """The array in a `.npy` file; None without one."""
+def judged(given: dict[str, Any]) -> dict[str, Any]:
+    """The metrics and labels that it takes out of what is given, as functions take them."""
     from jq.base import npz
 
-    return None if path is None else npz.read_array(path)
+    metric, labels = (given.pop(name) for name in JUDGED)
+    return {"metric": metric or None, "labels": None if labels is None else npz.read_array(labels)}

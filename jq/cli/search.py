@@ -11,7 +11,7 @@ from jq.cli.output import Output
 @command(
     "search",
     example='jaxq search my.py:model --budget "cosine>=0.995" -o mixed.toml',
-    asked=options.asked("ranges", "allow_dynamic", "strict_encodings"),
+    asked=options.asked("ranges", "allow_dynamic", "strict_encodings") | options.MEASURED,
 )
 def search(
     out: Output,
@@ -20,15 +20,10 @@ def search(
     output: Path | None = None,
     candidates: list[str] | None = None,
     inputs: Path | None = None,
-    metric: list[str] | None = None,
-    labels: Path | None = None,
     iree_flags: list[str] | None = None,
     cost: str | None = None,
     samples: int = 16,
     state: Path | None = None,
-    jobs: int = 1,
-    dask: str | None = None,
-    ray: str | None = None,
     force: bool = False,
     **asked: Any,
 ) -> dict[str, Any]:
@@ -62,14 +57,13 @@ def search(
                 budget,
                 candidates=split(candidates or ()),
                 data=inputs,
-                metric=metric or None,
-                labels=options.read_labels(labels),
+                workers=options.workers(asked),
+                **options.judged(asked),
                 **asked,
                 cost=cost,
                 samples=samples,
                 state=state,
                 iree_flags=iree_flags or (),
-                workers=options.workers(jobs, dask, ray),
                 progress=progress,
             )
     except KeyboardInterrupt:

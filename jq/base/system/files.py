@@ -167,13 +167,11 @@ def temporary_folder() -> Iterator[Path]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Locks a folder, for whoever looks whether its process is alive; False where that fails."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    handle, locked = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        locked = True
-    except OSError:  # another has the lock, or this file system has none
-        locked = False
-    try:
+        with suppress(OSError):  # another has the lock, or this file system has none
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
         yield locked
     finally:
         os.close(handle)
