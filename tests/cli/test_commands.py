@@ -447,7 +447,7 @@ def test_what_is_given_is_refused_before_long_work(
     assert "--format is of a ranking" in refused(
         capsys, "compare", model, str(artifact), "--format=csv"
     )
-    monkeypatch.setattr("jq.frontends.source.Sized.trace", pytest.fail)
+    monkeypatch.setattr("jq.frontends.source._traced", pytest.fail)
     export = ("export", model, "-o", str(tmp_path / "m.tosa"))
     searching = ("search", model, "--budget=size<=0.3")
     device = [(name, model, "-t", "ethos-u55") for name in ("check", "estimate")]
