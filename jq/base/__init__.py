@@ -2,4 +2,5 @@
 
 from jq.base.errors import LOG, JqError, UserError, check_type
 from jq.base.progress import Progress, Stages, silent
-from jq.base.system.files import as_path, check_input, read_input, temporary_folder
+from jq.base.system.files import as_path, check_input, read_input
+from jq.base.system.temporary import temporary_folder

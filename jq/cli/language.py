@@ -57,7 +57,8 @@ def compile_language_model(
     force: bool,
 ) -> dict[str, Any]:
     from jq.artifact.signature import check_key
-    from jq.base.system.files import check_folder, temporary_folder
+    from jq.base.system.files import check_folder
+    from jq.base.system.temporary import temporary_folder
     from jq.language.decoder import load_decoder
     from jq.language.fitted_folder import fit_folder
     from jq.language.saved import save

@@ -22,7 +22,7 @@ def quickstart(out: Output, output: Path | None = None, force: bool = False) -> 
         output (-o DIR): Where the artifacts are kept."""
     from jq import api
     from jq.artifact.save import check_output
-    from jq.base.system.files import temporary_folder
+    from jq.base.system.temporary import temporary_folder
     from jq.frontends.source import trace
     from jq.reporting.measuring.ranking import rank
 

@@ -19,8 +19,8 @@ from iree.compiler.tools.binaries import find_tool
 from jq.base.errors import CompilerError, JqError, UserError
 from jq.base.guard.limits import limits
 from jq.base.system.child import signal_name
-from jq.base.system.files import check_room, temporary_folder
 from jq.base.system.signals import held_back
+from jq.base.system.temporary import check_room, temporary_folder
 from jq.iree.cpu import HOST, believed_flags
 from jq.iree.dump.reader import all_valid, dump_flags, read_phases
 from jq.target.compiler_flags import combined

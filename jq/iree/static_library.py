@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from iree.compiler.tools.binaries import find_tool
 
 from jq.base.guard.limits import limits
-from jq.base.system.files import temporary_folder
+from jq.base.system.temporary import temporary_folder
 from jq.iree.compiler import _failure, _run
 from jq.target.compiler_flags import combined
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jq.base.system.files import _remove_left, temporary_folder
+from jq.base.system.temporary import _remove_left, temporary_folder
 from jq.cli.app import main
 from jq.iree.compiler import compile_module
 from jq.mixed_precision.evaluate import State
@@ -78,7 +78,7 @@ def test_a_failure_that_has_another_cause_stays_what_it_is(temporary: Path) -> N
 
 KILLED = """
 import os, signal
-from jq.base.system.files import temporary_folder
+from jq.base.system.temporary import temporary_folder
 with temporary_folder() as folder:
     (folder / "file").touch()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,7 +14,7 @@ from jq.artifact.store import Cache
 from jq.base import npz
 from jq.base.errors import UserError, check_type
 from jq.base.progress import Progress, Stages, heard
-from jq.base.system.files import temporary_folder
+from jq.base.system.temporary import temporary_folder
 from jq.driver.comparison.layers import compare_layers
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.driver.compiled import CompiledModel

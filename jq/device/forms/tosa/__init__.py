@@ -12,7 +12,7 @@ import numpy as np
 
 from jq.base.errors import CompilerError, UserError
 from jq.base.system.child import python_command
-from jq.base.system.files import temporary_folder
+from jq.base.system.temporary import temporary_folder
 from jq.device.forms.table import Arrays, Content
 from jq.device.forms.tosa.builder import Builder
 from jq.device.forms.tosa.writer import Writer
