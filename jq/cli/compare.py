@@ -73,7 +73,8 @@ def compare(
             *(out, Path(model), artifacts or [], asked["pipeline"], text or []),
             *(window, limit, threads or 1),
         )
-    workers, judged = options.workers(asked), options.judged(asked)
+    workers = options.workers(asked)
+    judged = options.judged(asked)
     given = {**asked, "iree_flags": iree_flags}
     unused = [flag for name, flag in OF_COMPILING.items() if given[name] not in DEFAULTS]
     if artifacts and unused:

@@ -229,6 +229,5 @@ def classify(error: BaseException, writes: bool = False) -> tuple[int, str]:
             where = f": {error.filename}" if error.filename else _nowhere()
             return USAGE, f"error: {error.strerror or error}{where}"
         case _ if lacks_memory(error):
-            said = f" ({error})" if str(error) else ""
-            return INTERNAL, f"error: out of memory{said}; free some, or take a smaller model"
+            return INTERNAL, f"error: out of memory; free some, or take a smaller model ({error!r})"
     return INTERNAL, f"internal error: {type(error).__name__}: {error}; --debug shows the traceback"

@@ -93,7 +93,8 @@ def _not_ours(root: Path, name: str) -> str:
 @cache
 def _of_this_process(root: str, reason: str) -> Path:
     LOG.warning("the cache directory %s is not used: %s", root, reason)
-    made, owner = ExitStack(), os.getpid()
+    made = ExitStack()
+    owner = os.getpid()
 
     def remove() -> None:
         if os.getpid() == owner:  # not a fork

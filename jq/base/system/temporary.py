@@ -24,41 +24,39 @@ def temporary_folder() -> Iterator[Path]:
     try:
         _remove_left(tempfile.gettempdir())
         folder = Path(tempfile.mkdtemp(prefix=_WORK))
+        handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise _no_room("the folder for temporary files", error) from error
     try:
-        with _locked(folder):
-            yield folder
+        _lock(handle)
+        yield folder
     except (OSError, JqError):
         check_room(folder)
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Locks a folder, for whoever looks whether its process is alive; False where that fails."""
-    handle, locked = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), False
-    try:
-        with suppress(OSError):  # another has the lock, or this file system has none
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = True
-        yield locked
-    finally:
         os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Locks a folder for as long as its process lives; False where another has locked it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # or where the file system has no locks
+        return False
+    return True
 
 
 @cache
 def _remove_left(root: str) -> None:
-    """Removes, once in a process, temporary folders of processes that were killed: nobody has the
-    lock on these. One that is new may not be locked yet."""
+    """Removes what killed processes left: no one locks it. A new folder may not be locked yet."""
     for folder in Path(root).glob(f"{_WORK}????????"):
         with suppress(OSError):
             if folder.lstat().st_mtime < time.time() - _NEW:
-                with _locked(folder) as left:
-                    if left:
-                        shutil.rmtree(folder, ignore_errors=True)
+                handle = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+                if _lock(handle):
+                    shutil.rmtree(folder, ignore_errors=True)
+                os.close(handle)
 
 
 def _no_room(place: str, error: OSError) -> UserError:
