@@ -74,7 +74,6 @@ def compare(
             *(window, limit, threads or 1),
         )
     workers = options.workers(asked)
-    judged = options.judged(asked)
     given = {**asked, "iree_flags": iree_flags}
     unused = [flag for name, flag in OF_COMPILING.items() if given[name] not in DEFAULTS]
     if artifacts and unused:
@@ -90,7 +89,7 @@ def compare(
             options.sized(model, asked),
             artifacts or [],
             inputs,
-            **judged,
+            **options.judged(asked),
             latency=bench,
         )
     if style is not Style.TABLE:
@@ -103,8 +102,8 @@ def compare(
             options.sized(model, asked),
             load(artifacts[0]) if artifacts else None,
             inputs,
+            **options.judged(asked),
             **asked,
-            **judged,
             layers=layers,
             iree_flags=iree_flags or (),
             workers=workers,

@@ -9,15 +9,12 @@ from jq.cli.command import command
 from jq.cli.output import Output
 
 RULED = options.SIZED | {name: options.ASKED[name] for name in ("settings", "rules")}
+RULED |= {"pipeline": options.CHOSEN["pipeline"]}
 
 
 @command("check", example="jaxq check my.py:model --target npu-int8", asked=RULED)
 def check(
-    out: Output,
-    model: str,
-    target: str = options.DEFAULT_TARGET,
-    pipeline: str | None = None,
-    **asked: Any,
+    out: Output, model: str, target: str = options.DEFAULT_TARGET, **asked: Any
 ) -> dict[str, Any]:
     """Shows every op that the target's device cannot run, why, and what would help.
 
@@ -27,7 +24,7 @@ def check(
         pipeline (-p NAME): A name or a .toml file; by default the first that the target accepts."""
     from jq.device.checking import check as find
 
-    document = find(options.sized(model, asked), target, pipeline=pipeline, **asked)
+    document = find(options.sized(model, asked), target, **asked)
     if refused := document["refused"]:
         out.table(document.rows, document.columns, refused)
         out.code = 1
@@ -40,7 +37,6 @@ def estimate(
     out: Output,
     model: str,
     target: str,
-    pipeline: str | None = None,
     picture: Path | None = None,
     force: bool = False,
     **asked: Any,
@@ -61,7 +57,7 @@ def estimate(
         if picture.suffix != ".svg":
             raise UserError(f"{picture}: a picture is an SVG file", hint="end its name in .svg")
         check_new(picture, force=force)
-    found = find(options.sized(model, asked), target, pipeline=pipeline, **asked)
+    found = find(options.sized(model, asked), target, **asked)
     out.table(found.rows, found.columns, found[found.rows])
     out.line(found.summary())
     if picture is not None:
@@ -74,7 +70,7 @@ def estimate(
     "export",
     example="jaxq export my.py:model -o model.tosa --verify",
     writes=True,
-    asked=options.asked("pipeline", "target"),
+    asked=options.ASKED | options.CHOSEN,
 )
 def export(
     out: Output,
@@ -83,8 +79,6 @@ def export(
     to: str | None = None,
     ends: str = "int8",
     verify: bool = False,
-    pipeline: str | None = None,
-    target: str | None = None,
     force: bool = False,
     **asked: Any,
 ) -> dict[str, Any]:
@@ -111,8 +105,6 @@ def export(
             to,
             ends,  # type: ignore[arg-type]  # checked there
             verify=verify,
-            pipeline=pipeline,
-            target=target,
             **asked,
             progress=progress,
         )

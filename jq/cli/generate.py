@@ -48,7 +48,6 @@ def generate(
     Args:
         model (<MODEL>): A .gguf file, a folder of Hugging Face, or what compile made of one.
         context (N): At most so many tokens, prompt included.
-        cache (TYPE): Of keys and values: float32, bfloat16 or int8.
         pipeline (-p NAME): int8-dynamic keeps the file's own blocks.
         prompt (TEXT): What to continue, or answer; - is standard input.
         prompt_file (FILE): What to continue, from a file of UTF-8.
@@ -151,7 +150,6 @@ def perplexity(
 
     Args:
         model (<MODEL>): A .gguf file, a folder of Hugging Face, or what compile made of one.
-        cache (TYPE): Of keys and values: float32, bfloat16 or int8.
         pipeline (-p NAME): int8-dynamic keeps the file's own blocks.
         text (<TEXT...>): Text files, UTF-8.
         against (PIPELINE): Compare with it too, token by token, as `float`.

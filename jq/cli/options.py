@@ -56,6 +56,7 @@ ASKED: dict[str, tuple[Any, Any]] = {
     "values": (list[str] | None, None),
 }
 SIZED = {name: ASKED[name] for name in ("sizes", "values")}
+CHOSEN = {"pipeline": (str | None, None), "target": (str | None, None)}  # by the command, if none
 WORKERS = {"jobs": (int, 1), "dask": (str | None, None), "ray": (str | None, None)}
 JUDGED = {"metric": (list[str] | None, None), "labels": (Path | None, None)}
 MEASURED = JUDGED | WORKERS
