@@ -171,6 +171,6 @@ def _traced(
 
         model, given = load_checked(model, given, values), None
     elif values:
-        raise UserError("--value fixes inputs of ONNX and TFLite files", location=f"{model}")
+        raise UserError("--value fixes inputs of ONNX and TFLite files alone")
     owner = model if isinstance(model, Model) else None
     return Source(trace_model(model, sizes=given), owner, sizes)

@@ -393,6 +393,8 @@ def test_bench(artifact: Path, capsys: Captured) -> None:
         ((*COMPILE, "--stablehlo-version=1.9.0"), "--emit integer"),
         ((*COMPILE, "--emit=integer", "--stablehlo-version=99.0.0"), "99.0.0 cannot be written"),
         (("compile", "{source}:model", "-o", "no/where"), "no such folder: no"),
+        (("compile", "{source}:model", "-o", "-"), "standard output"),
+        (("run", "{source}", "--inputs", "none", "--outputs", "-"), "standard output"),
         ((*COMPILE, "--save-pipeline", "mixed.txt"), "end its name in .toml"),
         (("check", "{source}:model", "--rule", "third: float"), "'third' matches no op"),
         (("bench", "nowhere", "--ssh", "ssh"), "nowhere"),

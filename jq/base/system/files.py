@@ -165,6 +165,8 @@ def as_path(given: Any) -> Path:
 
 def check_parent(path: Path) -> None:
     """Refuses an output that leads nowhere, or whose folder does not exist or is read-only."""
+    if str(path) == "-":
+        raise UserError("standard output takes no file of ours", hint="name a file or a folder")
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
