@@ -72,6 +72,7 @@ def test_inputs_that_do_not_fit(value: Any, message: str) -> None:
         (lambda: jq.compile(model(), iree_flags="--x"), "iree_flags is of type str; give list or"),
         (lambda: jq.compile(model(), emit=3), "emit is of type int; give a string or a list or"),
         (lambda: jq.calibrate(model(), shard=2), "shard is of type int; give a string"),
+        (lambda: jq.CompiledModel.save(*[None] * 2), "a path is of type NoneType; give a string"),
         (lambda: jq.trace(model(), sizes=4), "sizes is of type int; give a dict or None"),
         (lambda: jq.load("out", verify=3), "verify is of type int; give a string or a path or"),
         (lambda: jq.load("out", threads="x"), "threads is of type str; give "),

@@ -15,6 +15,7 @@ from jq.artifact.programs import DUMP, check_runs
 from jq.artifact.save import save_artifact
 from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
+from jq.base.system.files import as_path
 from jq.base.tables import size, to_html
 from jq.base.tree import Structure, flatten, unflatten
 from jq.driver.audit import Audit, audit_program
@@ -212,7 +213,7 @@ class CompiledModel(Artifact):
             UserError: the directory exists and is not to be replaced, or cannot be written."""
         replace, key = overwrite or force, None if sign is None else Path(sign)
         return save_artifact(
-            Path(directory),
+            as_path(directory),
             self,
             force=replace,
             how="overwrite=True",
