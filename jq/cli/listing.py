@@ -64,11 +64,11 @@ def architectures(_: str) -> Rows:
     ]
 
 
-def reference(kind: str) -> Rows:
+def of_compiler(kind: str) -> Rows:
     """Rows of the compiler itself, which take importing it."""
-    from jq.reporting.reference import rows
+    from jq.reporting.reference import KINDS
 
-    return rows(kind)
+    return KINDS[kind]()
 
 
 ROWS: dict[str, Callable[[str], Rows]] = {f.__name__: f for f in (formats, models, architectures)}
@@ -90,7 +90,7 @@ KINDS = {
 
 def lister(kind: str) -> Callable[[Output], dict[str, Any]]:
     def run(out: Output) -> dict[str, Any]:
-        found = ROWS.get(kind, reference)(kind)
+        found = ROWS.get(kind, of_compiler)(kind)
         shown = [
             {k: ", ".join(v) if isinstance(v, list) else v for k, v in r.items()} for r in found
         ]

@@ -13,7 +13,7 @@ from jq.base.system.processor import MOST_THREADS
 from jq.cli import completion
 from jq.cli.language import is_language_model, one_token
 
-Completion = Callable[[str], list[str]]
+Completion = Callable[..., list[str]]  # of nothing, or of what is there
 
 
 def option(usage: str, help: str, complete: Completion | None, panel: str | None) -> Any:
@@ -31,7 +31,7 @@ def option(usage: str, help: str, complete: Completion | None, panel: str | None
 # Options that several commands share, as a docstring tells those of one (`jq.cli.command`).
 _FILE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 SHARED = "\n" + _FILE.replace("{MOST_THREADS}", f"{MOST_THREADS}")
-COMPLETE = {
+COMPLETE: dict[str, Completion] = {
     "model": completion.models,
     "given": completion.models,
     "emit": completion.levels,

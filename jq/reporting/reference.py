@@ -1,7 +1,7 @@
 """Choices as rows: settings, devices, recovery, metrics, ops, passes.
 
-`jaxq list` prints these rows, and the pages `docs/reference/settings.md` and
-`docs/internals/iree.md` hold them: all are made from what validates a name."""
+`jaxq list` prints these rows, and the page `docs/reference/settings.md` holds them: all are made
+from what validates a name."""
 
 import inspect
 import sys
@@ -15,7 +15,6 @@ from jq.driver.comparison.metrics import DESCRIPTIONS
 from jq.ir.ops.base import Contraction, OpRule
 from jq.ir.ops.lookup import contraction_names, known_ops
 from jq.passes.base import Recovery, known_passes
-from jq.passes.iree_mends.mend import defects as all_defects
 from jq.passes.order import LEVELS, steps
 from jq.planning.calibration.observer import observer_names
 from jq.target.device_table import Device, OpLimits
@@ -131,41 +130,7 @@ def passes() -> list[Row]:
     ]
 
 
-def defects() -> list[Row]:
-    """Known defects of IREE and others, with what works around them and the test of each."""
-    return [
-        {
-            "name": f"`{d.by}`" if d.by in known_passes() else d.by,
-            "description": d.what,
-            "seen": d.seen,
-            "report": d.report or "none found",
-            "trap": ", ".join(f"`tests/{t}`" for t in d.traps) or f"none: {d.untrapped}",
-        }
-        for d in all_defects()
-    ]
-
-
-KINDS = {f.__name__: f for f in (settings, device, recovery, metrics, ops, passes, defects)}
-
-
-def rows(kind: str) -> list[Row]:
-    """The rows of one of `KINDS`."""
-    return KINDS[kind]()
-
-
-def markdown(kind: str) -> str:
-    """The rows as a table of a Markdown page."""
-    found = rows(kind)
-    lines = [f"| {' | '.join(found[0])} |", "|---" * len(found[0]) + "|"]
-    lines += [f"| {' | '.join(map(_cell, row.values()))} |" for row in found]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = ", ".join(value) if isinstance(value, list) else str(value)
-    return text.replace("|", "\\|") or "(empty)"
+KINDS = {f.__name__: f for f in (settings, device, recovery, metrics, ops, passes)}
 
 
 def _sentence(thing: object) -> str:

@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from jq.base.system.folders import data_names
-from jq.cli import _open_streams, completion
+from jq.cli import _open_streams
 from jq.cli.app import app, main
 from jq.cli.command import PANELS
 
@@ -153,28 +153,26 @@ def test_help_imports_no_compiler() -> None:
         ("compile m -o d --emit i", "integer"),
         ("compile m --set weights.gran", "weights.granularity="),
         ("compare m --metric top1", "top1_agreement"),
+        ("compile net", "net.mlir nets/"),
+        ("compile nets/m", "nets/mine.onnx nets/my.py"),
+        ("compile nowhere/m", ""),
     ],
 )
-def test_shells_complete_names(
-    words: str, found: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+def test_shells_complete_names_and_files(
+    words: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     """As bash asks for it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets").mkdir()
+    for name in ("nets/my.py", "nets/mine.onnx", "nets/my.txt", "net.mlir"):
+        (tmp_path / name).touch()
     given = f"jaxq {words}"
     monkeypatch.setenv("_JAXQ_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", given)
     monkeypatch.setenv("COMP_CWORD", str(len(given.split()) - 1))
     with pytest.raises(SystemExit):
         main([])
-    assert capsys.readouterr().out.split() == [found]
-
-
-def test_files_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "nets").mkdir()
-    for name in ("nets/my.py", "nets/mine.onnx", "nets/my.txt", "net.mlir"):
-        (tmp_path / name).touch()
-    assert completion.models("net") == ["net.mlir", "nets/"]
-    assert completion.models("nets/m") == ["nets/mine.onnx", "nets/my.py"]
+    assert capsys.readouterr().out.split() == found.split()
 
 
 def test_names_that_the_terminal_cannot_show(monkeypatch: pytest.MonkeyPatch) -> None:
