@@ -57,6 +57,7 @@ def test_exact_shapes_are_one_sample(tmp_path: Path) -> None:
     [
         ({"ids": ids(1)}, r"no array 'mask' \(or arg1\).*in.npz.*the file holds ids"),
         ({"ids": ids(2), "mask": np.ones(4, np.float32)}, r"'ids' has shape \(2, 4\)"),
+        ({"ids": ids(2, 1), "mask": np.ones(4, np.float32)}, r"'ids' has shape \(2, 1, 4\)"),
         ({"ids": ids(1), "mask": np.ones(4)}, r"'mask' is float64.*astype\('float32'\)"),
         (
             {"ids": ids(1), "mask": np.ones(4, np.float32), "b": ids(1)},
