@@ -37,7 +37,7 @@ def audit_program(
         module_bytes=module_bytes,
         parameter_bytes=parameter_bytes,
         float_parameter_bytes=int(whole),
-        other_constant_bytes=claims.other_bytes,
+        other_constant_bytes=sum(c.bytes for c in claims.stored.rest),
         verified=not claims.false,
         warnings=(*claims.false, *claims.notes),
         float_asked=settings.get("activations", {}).get("format", "") == "float",

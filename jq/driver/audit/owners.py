@@ -7,22 +7,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jq.ir import dtype_name
 from jq.iree.dump.stored import StoredConstant, bit_width
 
-_MLIR = {
-    "bool": "i1",
-    "bfloat16": "bf16",
-    "complex64": "complex<f32>",
-    "complex128": "complex<f64>",
-    **{f"float{n}": f"f{n}" for n in (16, 32, 64)},
-    **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
-    **{f"uint{n}": f"i{n}" for n in (8, 16, 32, 64)},
-}
+Types = tuple[str, str, str]  # of both operands of a product, and of its sum
 
 
-def mlir_name(dtype: str) -> str:
-    """`float32` -> `f32`; MLIR's own names pass."""
-    return _MLIR.get(dtype, dtype)
+def stored_type(dtype: str) -> str:
+    """MLIR's name of a NumPy type, as IREE's program has it: without a sign (`uint8` -> `i8`)."""
+    return dtype_name(dtype).removeprefix("u")
 
 
 BIAS = ":column_bias"  # that a kernel takes, under the name of its product
@@ -49,15 +42,10 @@ class Owners:
     rest: list[StoredConstant] = field(default_factory=list)
 
     @staticmethod
-    def of(
-        constants: Sequence[StoredConstant],
-        known: Sequence[str],
-        read_by: Mapping[str, str] | None = None,
-    ) -> "Owners":
-        """`read_by`: the weights of ops, whose kernels store them under the op's name."""
-        owners = Owners({**(read_by or {}), **{name: name for name in known}})
+    def of(constants: Iterable[StoredConstant], known: Mapping[str, str]) -> "Owners":
+        owners = Owners(known)
         for constant in constants:
-            owner = next(filter(None, map(owners._owner, (*constant.names, constant.name))), None)
+            owner = next(filter(None, map(owners._owner, constant.names)), None)
             (owners.named[owner] if owner else owners.rest).append(constant)
         return owners
 
@@ -83,7 +71,7 @@ class Owners:
         float data under its name is somebody else's."""
         own, stored = self.named[name], []
         for part in parts.values():
-            dtype, count = mlir_name(part["dtype"]), math.prod(part["shape"])
+            dtype, count = stored_type(part["dtype"]), math.prod(part["shape"])
             match = _closest(own, dtype, count, 2 * count)
             if match is not None:
                 own.remove(match)
@@ -103,7 +91,7 @@ class Owners:
         """The constants of a weight that stays float; none when it was folded into another."""
         if self.named[name]:
             return self.named[name]
-        dtype, shape = mlir_name(spec["dtype"]), spec["shape"]
+        dtype, shape = stored_type(spec["dtype"]), spec["shape"]
         for pieces in (1, *shape[:1]):  # a stack may be stored slice by slice
             size = math.prod(shape) // max(pieces, 1)
             alike = [c for c in self.rest if c.dtype == dtype and math.prod(c.shape) == size]
@@ -143,7 +131,7 @@ def packed(constant: StoredConstant) -> bool:
 def code_bits(claim: Mapping[str, Any], size: int) -> float:
     """Bits an element takes in the largest part of an encoding."""
     parts = claim["parts"].values()
-    bits = max(math.prod(p["shape"]) * bit_width(mlir_name(p["dtype"])) for p in parts)
+    bits = max(math.prod(p["shape"]) * bit_width(stored_type(p["dtype"])) for p in parts)
     return bits / size if size else 0.0
 
 
@@ -166,11 +154,11 @@ def by_column(constant: StoredConstant, parts: Collection[str]) -> bool:
     return vector and bool(ends) and not ends & {*parts, "packed"}
 
 
-def integer(types: tuple[str, str, str]) -> bool:
+def integer(types: Types) -> bool:
     return types[2].startswith("i")
 
 
-def within(shown: tuple[str, str, str], meant: tuple[str, str, str], kernel: bool = False) -> bool:
+def within(shown: Types, meant: Types, kernel: bool = False) -> bool:
     """Narrower types than were meant: a conversion fused into the product, a complex number's
     parts. A wider sum is rounded less often. A kernel for a processor that does not multiply
     bfloat16 has float32, which holds the same numbers."""
@@ -179,7 +167,7 @@ def within(shown: tuple[str, str, str], meant: tuple[str, str, str], kernel: boo
     return narrower and all((s, m) == wide or bit_width(s) <= bit_width(m) for s, m in operands)
 
 
-def as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+def as_good(shown: Types, meant: Types) -> bool:
     """The operands that were meant, or bytes where they have fewer bits (which hold the same
     numbers, and which IREE's program has for them), or one of two alike, where the conversion of
     the other, a weight, is a part of the product; and their sum, or a wider one."""
@@ -189,9 +177,9 @@ def as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
     return same and (shown[2] == meant[2] or wider_sum(shown, meant))
 
 
-def wider_sum(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+def wider_sum(shown: Types, meant: Types) -> bool:
     return integer(shown) == integer(meant) and bit_width(shown[2]) >= bit_width(meant[2])
 
 
-def swapped(types: tuple[str, str, str]) -> tuple[str, str, str]:
+def swapped(types: Types) -> Types:
     return types[1], types[0], types[2]

@@ -1,7 +1,8 @@
 """Vector instructions of dispatches, and constants that they write out in float."""
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -123,15 +124,15 @@ def _stored_type(buffer: Any, within: frozenset[Any]) -> str:
 PHASE = "flow"
 _COMMENT = "// expanded: "
 _SMALLEST = 1024  # elements
-_LOADS = ("util.global.load", "flow.tensor.constant", "arith.constant")
+_CONSTANTS = ("flow.tensor.constant", "arith.constant")
 
 
 @dataclass(frozen=True)
 class Expanded:
     """A float tensor in memory and the names of the constants that it is computed from."""
 
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
+    names: Sequence[str]
+    shape: Sequence[int]
     dtype: str
 
 
@@ -142,48 +143,33 @@ def find_expanded(text: str) -> list[Expanded]:
             module = ir.Module.parse(text)
         except ir.MLIRError:
             return []
-        globals_ = dict(_globals(module))
+        symbols = ir.SymbolTable(module.operation)
         functions = [op for op in module.body.operations if op.operation.name == "util.func"]
-        return [e for f in functions for e in _in_function(f.operation, globals_)]
+        return [e for f in functions for e in _in_function(f.operation, symbols)]
 
 
-def _globals(module: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for op in module.body.operations:
-        if op.operation.name != "util.global":
-            continue
-        names = location_names(op.location)
-        constant = constant_of(op.operation, names)
-        symbol = ir.StringAttr(op.attributes["sym_name"]).value
-        yield symbol, (constant.names or (constant.name,)) if constant else names
-
-
-def _in_function(function: Any, globals_: dict[str, tuple[str, ...]]) -> Iterator[Expanded]:
+def _in_function(function: Any, symbols: ir.SymbolTable) -> Iterator[Expanded]:
     known: dict[Any, tuple[str, ...]] = {}  # values that depend on constants alone
-    for block in function.regions[0]:
-        for op in (o.operation for o in block):
-            if op.name in _LOADS:
-                names: tuple[str, ...] = location_names(op.location)
-                if op.name == "util.global.load":
-                    names = globals_.get(ir.FlatSymbolRefAttr(op.attributes["global"]).value, ())
-            elif op.name.startswith("flow."):
-                if any(v not in known for v in op.operands):
-                    continue
-                names = tuple(dict.fromkeys(n for v in op.operands for n in known[v]))
-            else:
-                continue
-            for result in op.results:
-                known[result] = names
-                if op.name == "flow.dispatch" and (found := _float(result.type)):
-                    yield Expanded(names, *found)
+    for op in (o.operation for block in function.regions[0] for o in block):
+        if op.name == "util.global.load":
+            stored = symbols[ir.FlatSymbolRefAttr(op.attributes["global"]).value].operation
+            constant = constant_of(stored, location_names(stored.location))
+            names = constant.names if constant else ()
+        elif op.name in _CONSTANTS:
+            names = location_names(op.location)
+        elif op.name.startswith("flow.") and all(v in known for v in op.operands):
+            names = tuple(dict.fromkeys(n for v in op.operands for n in known[v]))
+        else:
+            continue
+        known |= dict.fromkeys(op.results, names)
+        if op.name == "flow.dispatch":
+            large = [v.type for v in op.results if _is_large_float(v.type)]
+            yield from (Expanded(names, tuple(t.shape), str(t.element_type)) for t in large)
 
 
-def _float(kind: Any) -> tuple[tuple[int, ...], str] | None:
-    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
-        return None
-    shape = tuple(kind.shape)
-    if prod(shape) < _SMALLEST or not isinstance(kind.element_type, ir.FloatType):
-        return None
-    return shape, str(kind.element_type)
+def _is_large_float(kind: Any) -> bool:
+    static = isinstance(kind, ir.RankedTensorType) and kind.has_static_shape
+    return static and isinstance(kind.element_type, ir.FloatType) and prod(kind.shape) >= _SMALLEST
 
 
 def as_comments(found: list[Expanded]) -> str:
@@ -192,10 +178,5 @@ def as_comments(found: list[Expanded]) -> str:
 
 def from_comments(text: str) -> tuple[Expanded, ...]:
     """Reads what `as_comments` wrote at the end of a dump."""
-    out = []
-    for line in reversed(text.splitlines()):
-        if not line.startswith(_COMMENT):
-            break
-        data = json.loads(line.removeprefix(_COMMENT))
-        out.append(Expanded(tuple(data["names"]), tuple(data["shape"]), data["dtype"]))
-    return tuple(reversed(out))
+    lines = re.findall(f"^{_COMMENT}(.*)", text, re.MULTILINE)
+    return tuple(Expanded(**json.loads(line)) for line in lines)

@@ -3,17 +3,15 @@
 Types are seen through widening (`extsi`, `extui`, `extf`) and through ops that only move data, so
 that an i8 operand counts as `i8` however the compiler chose to feed it."""
 
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from iree.compiler import ir
 
 from jq.ir import Op
 
 
-@dataclass(frozen=True)
-class MultiplyAdd:
+class MultiplyAdd(NamedTuple):
     """Element types of a multiply-accumulate: `lhs * rhs` added into `acc`."""
 
     lhs: str

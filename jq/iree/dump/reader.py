@@ -58,13 +58,10 @@ class Contraction:
     """A loop nest that multiplies and accumulates; i8 operands that are widened to i32 count as
     `i8`. `work` orders contractions of one name by size."""
 
-    name: str
     op: str
-    lhs: str
-    rhs: str
-    acc: str
-    names: tuple[str, ...] = ()
-    work: int = 0
+    types: MultiplyAdd
+    work: int
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,6 @@ def _read(module: Any) -> Dump:
     }
     for op in walk(module.operation):
         kind, names = op.name, held.location_names(op.location)
-        name = names[0] if names else ""
         if kind in held.CONSTANT_OPS:
             if constant := held.constant_of(op, names):  # several functions may mention a resource
                 constants.setdefault(held.resource_key(op) or f"#{len(constants)}", constant)
@@ -133,8 +129,7 @@ def _read(module: Any) -> Dump:
             (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
             kernels.append(Kernel(names, bodies[ir.SymbolRefAttr(entry).value[0]]))
         elif found := contraction_of(op):
-            types, work, short = vars(found[0]), found[1], kind.rpartition(".")[2]
-            contractions.append(Contraction(name, short, **types, names=names, work=work))
+            contractions.append(Contraction(kind.rpartition(".")[2], *found, names))
 
     def of(*kinds: str) -> tuple[held.StoredConstant, ...]:
         return tuple(c for c in constants.values() if c.kind in kinds)
@@ -153,17 +148,12 @@ def _signature(module: Any) -> Signature | None:
     """The types that the compiler notes of `@main` for its callers:
     `sync func @main(%input0: tensor<4x64xf32>) -> (%output0: tensor<4xi32>)`. An unsigned type is
     in an attribute besides: `%input0: tensor<4xi8> {iree.abi.encoding = tensor<4xui8>}`."""
-    for op in module.body.operations:
-        if op.operation.name != "util.func" or op.attributes["sym_name"].value != "main":
-            continue
-        if "iree.reflection" not in op.attributes:
-            return None
-        noted = ir.DictAttr(op.attributes["iree.reflection"])
-        if "iree.abi.declaration" not in noted:
-            return None
-        takes, _, gives = ir.StringAttr(noted["iree.abi.declaration"]).value.partition(" -> ")
-        return _shapes(takes), _shapes(gives)
-    return None
+    symbols = ir.SymbolTable(module.operation)
+    noted = symbols["main"].attributes.get("iree.reflection") if "main" in symbols else None
+    if noted is None or "iree.abi.declaration" not in noted:
+        return None
+    takes, _, gives = ir.StringAttr(noted["iree.abi.declaration"]).value.partition(" -> ")
+    return _shapes(takes), _shapes(gives)
 
 
 def _shapes(types: str) -> Shapes:

@@ -17,19 +17,17 @@ class StoredConstant:
     """A tensor that the artifact stores, or one that is the same number everywhere.
 
     Attributes:
-        name: the first of `names`, else its resource key or symbol.
         shape, dtype: as stored, which may be a packed or a folded form of the weight.
         bytes: what it takes in the file.
         kind: `inline`, `global`, `parameter` (in the parameter file), or `splat`: one number in the
             program, which takes no room.
-        names: every name in its location, innermost first."""
+        names: every name in its location, innermost first, else its resource key or symbol."""
 
-    name: str
+    names: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str
     bytes: int
     kind: str = "inline"
-    names: tuple[str, ...] = ()
 
     @property
     def extent(self) -> int:
@@ -98,9 +96,8 @@ def constant_of(op: Op, names: tuple[str, ...]) -> StoredConstant | None:
     elif m := _PARAMETER.match(str(value)):
         kind, names = "parameter", (_unescape(m[1]), *names)
     symbol = op.attributes["sym_name"].value if op.name == "util.global" else ""
-    name = next(iter(names), None) or resource_key(op) or symbol
     size = 0 if kind == "splat" else stored_bytes(shape, dtype)
-    return StoredConstant(name, shape, dtype, size, kind, names)
+    return StoredConstant(names or (resource_key(op) or symbol,), shape, dtype, size, kind)
 
 
 def stored_bytes(shape: tuple[int, ...], dtype: str) -> int:

@@ -15,11 +15,11 @@ KEYS = {"weights", "contractions", "float_ops", "module_bytes", "parameter_bytes
 
 
 def const(name: str, shape: tuple[int, ...], dtype: str, kind: str = "inline") -> StoredConstant:
-    return StoredConstant(name, shape, dtype, stored_bytes(shape, dtype), kind, (name,))
+    return StoredConstant((name,), shape, dtype, stored_bytes(shape, dtype), kind)
 
 
 def dot(name: str, types: tuple[str, str, str], work: int = 1) -> Contraction:
-    return Contraction(name, "matmul", *types, (name,), work)
+    return Contraction("matmul", MultiplyAdd(*types), work, (name,))
 
 
 I8, F32 = ("i8", "i8", "i32"), ("f32", "f32", "f32")
@@ -118,7 +118,7 @@ def test_a_weight_of_which_nothing_is_left_is_folded() -> None:
     audit = run(equal, contractions=(), ops=ops, encodings=both)
     assert audit.verified
     assert (audit.weights[0].format, audit.contractions) == ("folded", ())
-    nameless = StoredConstant("c0", (64, 32), "f32", 64 * 32 * 4)
+    nameless = StoredConstant(("c0",), (64, 32), "f32", 64 * 32 * 4)
     assert not run([nameless], contractions=()).verified
 
 
@@ -147,7 +147,7 @@ def test_a_weight_of_one_element_may_be_a_number_in_the_program() -> None:
 
 
 def splat(name: str, shape: tuple[int, ...], dtype: str) -> StoredConstant:
-    return StoredConstant(name, shape, dtype, 0, "splat", (name,))
+    return StoredConstant((name,), shape, dtype, 0, "splat")
 
 
 def test_codes_that_are_all_equal_are_a_number_in_the_program() -> None:
@@ -334,7 +334,10 @@ def test_what_stayed_float_and_why() -> None:
 
 
 def test_weights_that_stay_float_are_listed() -> None:
-    weights = {"l1/w": {"shape": [64, 32], "dtype": "float32"}, "b": {"shape": [9], "dtype": "f32"}}
+    weights = {
+        "l1/w": {"shape": [64, 32], "dtype": "float32"},
+        "b": {"shape": [9], "dtype": "float32"},
+    }
     audit = run([*STORED, const("b", (9,), "f32")], weights=weights)
     assert [(w.name, w.format, w.stored_bytes) for w in audit.weights] == [
         ("l1/w", "int8", 64 * 32 + 128),
@@ -353,7 +356,7 @@ def test_names_of_shared_and_repeated_parts() -> None:
 
 def test_small_parts_that_lost_their_name_are_found_by_type_and_size() -> None:
     def nameless(count: int, dtype: str) -> StoredConstant:
-        return StoredConstant("", (count,), dtype, stored_bytes((count,), dtype))
+        return StoredConstant((), (count,), dtype, stored_bytes((count,), dtype))
 
     others = [nameless(32, "f32"), nameless(32, "f32"), nameless(31, "f32"), nameless(32, "i32")]
     audit = run([STORED[0], *others])
@@ -363,12 +366,12 @@ def test_small_parts_that_lost_their_name_are_found_by_type_and_size() -> None:
 
 
 def test_codes_without_a_name_count_too() -> None:
-    assert run([StoredConstant("", (64, 32), "i8", 2048), STORED[1]]).verified
+    assert run([StoredConstant((), (64, 32), "i8", 2048), STORED[1]]).verified
 
 
 def test_codes_may_have_the_name_of_the_op_that_reads_them_but_not_of_another_weight() -> None:
     def renamed(name: str) -> StoredConstant:
-        return StoredConstant(name, (8, 8, 32), "i8", 2048, "inline", (name,))
+        return StoredConstant((name,), (8, 8, 32), "i8", 2048)
 
     assert run([renamed("l1/relu"), STORED[1]]).verified
     assert not run([renamed("l1/w2:codes"), STORED[1]]).verified

@@ -53,7 +53,7 @@ def compiled_dump(body: str, directory: Path, resources: list[str] | None = None
 
 
 def types(dump: Dump, name: str) -> list[tuple[str, str, str]]:
-    return [(c.lhs, c.rhs, c.acc) for c in dump.contractions if name in c.names]
+    return [c.types for c in dump.contractions if name in c.names]
 
 
 MIXED = """
@@ -118,22 +118,22 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Dump:
 
 def test_a_weight_that_was_folded_shows_as_float(mixed: Dump) -> None:
     """Trap: an expression over constants is stored evaluated, here four times as large."""
-    by_name = {c.name: c for c in mixed.constants}
+    by_name = {c.names[0]: c for c in mixed.constants}
     assert "folded/w:codes" not in by_name
     stored = by_name["folded/w"]
     assert (stored.dtype, stored.bytes, stored.kind) == ("f32", 64 * 32 * 4, "global")
 
 
 def test_constants_have_names_types_and_kinds(mixed: Dump) -> None:
-    found = {c.name: (c.shape, c.dtype, c.bytes, c.kind) for c in mixed.constants}
+    found = {c.names[0]: (c.shape, c.dtype, c.bytes, c.kind) for c in mixed.constants}
     assert found["int/w:codes"] == ((64, 32), "i8", 2048, "inline")
     assert found["conv/k:codes"] == ((3, 3, 4, 8), "i8", 288, "inline")
     assert found["outside/w:codes"] == ((64, 32), "i8", 2048, "parameter")
 
 
 def test_splat_constants_take_no_room(mixed: Dump) -> None:
-    assert not [c for c in mixed.constants if c.name.startswith(("splat/", "folded/w:scale"))]
-    (codes,) = (c for c in mixed.splats if c.name == "splat/w:codes")
+    assert not [c for c in mixed.constants if c.names[0].startswith(("splat/", "folded/w:scale"))]
+    (codes,) = (c for c in mixed.splats if c.names[0] == "splat/w:codes")
     assert (codes.shape, codes.dtype, codes.kind) == ((64, 32), "i8", "splat")
     assert (codes.bytes, codes.extent) == (0, 64 * 32)
 
@@ -265,11 +265,11 @@ def rows(body: str) -> Dump:
 def test_bodies_of_reductions() -> None:
     assert types(rows("%r = arith.muli %u, %v : i32"), "") == []  # it has no name
     (unsigned,) = rows("%r = arith.muli %u, %v : i32").contractions
-    assert (unsigned.lhs, unsigned.rhs, unsigned.acc) == I8
+    assert unsigned.types == I8
     assert rows("%r = arith.muli %u, %u : i32").contractions == ()  # a sum of squares
     assert rows("%r = arith.subi %u, %v : i32").contractions == ()
     centred = "%c = arith.subi %u, %v : i32\n %r = arith.muli %c, %v : i32"
-    assert [(c.lhs, c.rhs) for c in rows(centred).contractions] == [("i32", "i8")]
+    assert [c.types[:2] for c in rows(centred).contractions] == [("i32", "i8")]
 
 
 def test_foreign_text_is_refused() -> None:
