@@ -10,12 +10,10 @@
 `jq.artifact.save` writes it."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import lexists
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -25,7 +23,7 @@ from jq.artifact.parameters import Parameter, check_parameters
 from jq.artifact.programs import DUMP, MODULE, TargetProgram, choose
 from jq.artifact.signature import verify
 from jq.base.errors import UserError
-from jq.base.system.files import TEXT_LIMIT, damaged, read_input, read_text
+from jq.base.system.files import TEXT_LIMIT, damaged, once, read_input, read_text
 from jq.ir import Program
 
 MANIFEST = "manifest.json"
@@ -107,20 +105,10 @@ def _manifest_bytes(directory: Path) -> bytes:
         raise UserError(f"{directory} is not an artifact: {reason}") from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON whose keys occur once: of two, readers take different ones, and a signature
-    would hold for both."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise UserError(f"the key {twice!r:.60} occurs twice")
-    return found
-
-
 def _parsed(directory: Path, data: bytes) -> Manifest:
     path = directory / MANIFEST
     try:
-        content = json.loads(data, object_pairs_hook=_object)
+        content = json.loads(data, object_pairs_hook=once)
     except UserError as error:
         raise damaged(path, error.message) from error
     except (ValueError, RecursionError) as error:

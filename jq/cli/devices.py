@@ -49,7 +49,7 @@ def estimate(
     Args:
         pipeline (-p NAME): A name or a .toml file; by default the first that the target accepts.
         picture (FILE.svg): Draw layers and buffers over time."""
-    from jq.base.system.files import check_new, written_whole
+    from jq.base.system.files import check_new, write_text
     from jq.device.estimating import estimate as find
     from jq.device.picture import picture as draw
 
@@ -61,8 +61,7 @@ def estimate(
     out.table(found.rows, found.columns, found[found.rows])
     out.line(found.summary())
     if picture is not None:
-        with written_whole(picture) as path:
-            path.write_text(draw(found), encoding="utf-8")
+        write_text(picture, draw(found))
     return found
 
 

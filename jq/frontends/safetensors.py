@@ -7,7 +7,6 @@ https://github.com/huggingface/safetensors."""
 import itertools
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from os.path import lexists
 from pathlib import Path
@@ -17,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import Pairs, as_object, json_object, mapped
+from jq.base.system.files import as_object, json_object, mapped, once
 from jq.formats import Deferred, bytes_of
 
 Arrays = Mapping[str, np.ndarray | Deferred]
@@ -70,19 +69,10 @@ def read_file(path: Path) -> dict[str, np.ndarray]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(len(data) - 8, _LARGEST_HEADER):
         raise _wrong(f"a header of {length} bytes does not fit", path, 0)
-    header = as_object(data[8 : 8 + length], f"{path}, byte 8", _once)
+    header = as_object(data[8 : 8 + length], f"{path}, byte 8", once)
     header.pop("__metadata__", None)
     found = {name: _tensor(data, name, entry, 8 + length, path) for name, entry in header.items()}
     _check_apart({name: header[name]["data_offsets"] for name in found}, path)
-    return found
-
-
-def _once(pairs: Pairs) -> dict[str, Any]:
-    """An object without a key that is there twice: readers would disagree on which one counts."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"{key!r} is there twice")
     return found
 
 

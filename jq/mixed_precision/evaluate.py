@@ -12,7 +12,7 @@ from jq.artifact.jobs import HERE, Workers, run_jobs
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base import LOG, Progress, UserError
-from jq.base.system.files import check_file, read_text, written_whole
+from jq.base.system.files import check_file, read_text, write_text
 from jq.driver.comparison.metrics import Figures
 from jq.driver.comparison.result import Comparison
 from jq.driver.job import Job
@@ -51,9 +51,7 @@ class State:
         self.values[name] = value
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(self.path) as temporary:
-                document = {"key": self.key, "values": self.values}
-                temporary.write_text(json.dumps(document), encoding="utf-8")
+            write_text(self.path, json.dumps({"key": self.key, "values": self.values}))
         except (OSError, UserError) as error:
             if self._kept:
                 LOG.warning("measurements are not kept for a later search: %s", error)

@@ -12,7 +12,7 @@ from jq.artifact.jobs import HERE, Workers
 from jq.artifact.manifest import Manifest
 from jq.base.errors import InternalError, UserError
 from jq.base.progress import Stages
-from jq.base.system.files import written_whole
+from jq.base.system.files import write_text
 from jq.driver.job import Job
 from jq.driver.stages import calibrate_job
 from jq.ir.build import SCOPE, string_attr
@@ -98,8 +98,7 @@ class MixedPipeline:
         base = self.base
         if Path(base).suffix == ".toml":
             base = os.path.relpath(base, path.absolute().parent)
-        with written_whole(path) as temporary:
-            temporary.write_text(self.text(base), encoding="utf-8")
+        write_text(path, self.text(base))
         return path
 
     def text(self, base: str) -> str:

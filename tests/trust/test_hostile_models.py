@@ -89,8 +89,8 @@ ENTRY = '{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
     [
         *((ENTRY.replace('"F32"', kind), "the entry") for kind in ('["F32"]', "{}", "null", "1")),
         (ENTRY.replace("[1]", f"{[1] * 65}"), "'a' has 65 axes, 64 at most"),
-        (f'{ENTRY}, "a": {ENTRY.replace("F32", "I32")}', "'a' is there twice"),
-        (ENTRY.replace("{", '{"dtype": "I32", '), "'dtype' is there twice"),
+        (f'{ENTRY}, "a": {ENTRY.replace("F32", "I32")}', "'a' occurs twice"),
+        (ENTRY.replace("{", '{"dtype": "I32", '), "'dtype' occurs twice"),
     ],
 )
 def test_entries_of_tensors(tmp_path: Path, header: str, said: str) -> None:

@@ -5,8 +5,10 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +101,16 @@ def as_object(
     return found
 
 
+def once(pairs: Pairs) -> dict[str, Any]:
+    """An object of JSON whose keys occur once: of two, readers take different ones, and a signature
+    would hold for both."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise UserError(f"the key {twice!r:.60} occurs twice")
+    return found
+
+
 def settle(path: Path) -> None:
     """Waits until a file, or the names in a folder, are on the disk: a rename before that may
     survive a power failure without the content."""
@@ -113,12 +125,9 @@ def settle(path: Path) -> None:
 def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block succeeds."""
     check_file(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=beside_prefix(path))
-    os.close(handle)
-    temporary = Path(name)
+    temporary = beside(path)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~umask())
         settle(temporary)
         temporary.replace(path)
         settle(path.absolute().parent)
@@ -139,6 +148,11 @@ def beside_prefix(path: Path) -> str:
     """The start of a temporary name beside `path`, cut: a name may be as long as any can be, and a
     longer one is refused by the system."""
     return f".{path.name[:_SHORT]}."
+
+
+def beside(path: Path) -> Path:
+    """A temporary name beside `path`, which nothing has."""
+    return path.with_name(f"{beside_prefix(path)}{secrets.token_hex(8)}")
 
 
 _SHORT = 40  # characters, of at most 4 bytes each, of the 255 that a name may have
@@ -190,13 +204,6 @@ def check_file(path: Path) -> None:
         raise UserError(f"{path} is a directory", hint="name a file")
     if path.exists() and not path.is_file():  # a file would take the place of the device
         raise UserError(f"{path} is a pipe, a device or a socket", hint="name a file")
-
-
-def umask() -> int:
-    """Permissions that new files go without."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def check_new(path: Path, *, force: bool = False) -> None:

@@ -5,7 +5,6 @@ import atexit
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -15,7 +14,7 @@ import platformdirs
 
 from jq.base import temporary_folder
 from jq.base.errors import LOG, InternalError, UserError, check_known
-from jq.base.system.files import beside_prefix, check_parent, exchange, settle, umask
+from jq.base.system.files import beside, check_parent, exchange, settle
 
 
 @contextmanager
@@ -24,11 +23,11 @@ def replacing(directory: Path) -> Iterator[Path]:
 
     What is in `directory` before goes away with it: the caller knows that it may."""
     place = directory.absolute()
-    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=beside_prefix(place)))
+    work = beside(place)
+    work.mkdir()
     old = work.with_name(f"{work.name}.old")
     try:
         yield work
-        work.chmod(0o777 & ~umask())
         for written in (*work.rglob("*"), work):
             settle(written)
         if not place.exists():
@@ -95,12 +94,7 @@ def _of_this_process(root: str, reason: str) -> Path:
     LOG.warning("the cache directory %s is not used: %s", root, reason)
     made = ExitStack()
     owner = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # not a fork
-            made.close()
-
-    atexit.register(remove)
+    atexit.register(lambda: made.close() if os.getpid() == owner else None)  # not in a fork
     return made.enter_context(temporary_folder())
 
 

@@ -1,6 +1,5 @@
 """Reads an ONNX file: tensors are mapped or read once, and nothing is computed."""
 
-import mmap
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, helper
 
 from jq.base import UserError, read_input
+from jq.base.system.files import mapped
 from jq.frontends.onnx import graph as graphs
 from jq.frontends.onnx import validate
 from jq.frontends.onnx.tensors import Files
@@ -51,14 +51,9 @@ def from_proto(model: onnx.ModelProto, path: Path) -> graphs.File:
 
 
 def _parse(path: Path) -> onnx.ModelProto:
-    try:
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                raise UserError("the file is empty", location=str(path))
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                slim = graphs.without_tensors(data, str(path))
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    if not (data := mapped(path)):
+        raise UserError("the file is empty", location=str(path))
+    slim = graphs.without_tensors(data, str(path))
     model = onnx.ModelProto()
     try:
         model.ParseFromString(slim)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import as_path, read_text, written_whole
+from jq.base.system.files import as_path, read_text, write_text
 from jq.planning.calibration import observer
 from jq.planning.calibration.histogram import NUMPY_STATS
 from jq.planning.calibration.shards import NO_SHARDS, Shards
@@ -125,8 +125,7 @@ class Ranges:
 
     def save(self, path: str | Path) -> None:
         try:
-            with written_whole(as_path(path)) as temporary:
-                temporary.write_text(self.text(), encoding="utf-8")
+            write_text(as_path(path), self.text())
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
 

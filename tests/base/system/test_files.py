@@ -21,6 +21,8 @@ def test_takes_its_place_when_done(tmp_path: Path) -> None:
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+    (plain := tmp_path / "plain").touch()  # its rights are those of any file
+    assert path.stat().st_mode == plain.stat().st_mode
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:

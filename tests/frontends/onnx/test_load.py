@@ -103,10 +103,10 @@ def test_a_program_has_one_size_and_an_artifact_several(tmp_path: Path) -> None:
 
 def test_a_whole_shape_is_given_as_text_too(tmp_path: Path) -> None:
     path = flattening(tmp_path / "m.onnx")
-    program = sized(str(path), {"sizes": ["x=2,3,4,4"], "values": None}).program
+    program = jq.trace(sized(str(path), {"sizes": ["x=2,3,4,4"], "values": None})).program
     assert program.outputs[0].shape == (2, 100)
     with pytest.raises(UserError, match="size x is 'abc'"):
-        sized(str(path), {"sizes": ["x=abc"], "values": None})
+        jq.trace(sized(str(path), {"sizes": ["x=abc"], "values": None}))
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
