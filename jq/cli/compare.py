@@ -1,8 +1,7 @@
 """`jaxq compare`: a quantized program against the float model; `jaxq report`: a page on that."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -23,14 +22,6 @@ DEFAULTS = (None, False, options.DEFAULT_PIPELINE, options.DEFAULT_TARGET)
 ACTIVATIONS = ("name", "kind", "low", "high", "clip_low", "clip_high", "saturation")
 
 
-class Style(StrEnum):
-    """The form in which a ranking is printed."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-
-
 @command(
     "compare",
     example="jaxq compare my.py:model out/ --inputs samples.npz",
@@ -45,7 +36,7 @@ def compare(
     iree_flags: list[str] | None = None,
     layers: bool = False,
     bench: bool = False,
-    style: Style = Style.TABLE,
+    style: Literal["table", "markdown", "csv"] = "table",
     text: list[Path] | None = None,
     window: int | None = None,
     limit: int | None = None,
@@ -74,8 +65,8 @@ def compare(
             *(window, limit, threads or 1),
         )
     workers = options.workers(asked)
-    given = {**asked, "iree_flags": iree_flags}
-    unused = [flag for name, flag in OF_COMPILING.items() if given[name] not in DEFAULTS]
+    of_compiling = {**asked, "iree_flags": iree_flags}
+    unused = [flag for name, flag in OF_COMPILING.items() if of_compiling[name] not in DEFAULTS]
     if artifacts and unused:
         LOG.warning("%s: no use, %s is compiled already", ", ".join(unused), artifacts[0])
     if len(artifacts or ()) > 1 or bench:
@@ -83,16 +74,9 @@ def compare(
             raise UserError("a ranking is made in this process", hint="leave out --jobs or --dask")
         if layers:
             raise UserError("--layers is for one artifact", hint="compare each by itself")
-        return ranked(
-            out,
-            style,
-            options.sized(model, asked),
-            artifacts or [],
-            inputs,
-            **options.judged(asked),
-            latency=bench,
-        )
-    if style is not Style.TABLE:
+        given = options.sized(model, asked), artifacts or [], inputs
+        return ranked(out, style, *given, **options.judged(asked), latency=bench)
+    if style != "table":
         raise UserError("--format is of a ranking", hint="give several artifacts, or --bench")
     from jq.api import compare as measure_error
     from jq.driver.loading import load
@@ -118,18 +102,17 @@ def compare(
     return document
 
 
-def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dict[str, Any]:
+def ranked(out: Output, style: str, *arguments: Any, **options_of: Any) -> dict[str, Any]:
     """Several artifacts in one table."""
     from jq.reporting.measuring.ranking import rank
 
     with out.progress() as progress:
         found = rank(*arguments, **options_of, progress=progress)
-    if style is Style.TABLE:
+    if style == "table":
         out.table("artifacts, most exact first", found.columns(), found.rows)
     else:
-        out.line(
-            (found.markdown() if style is Style.MARKDOWN else found.csv()).rstrip(), whole=True
-        )
+        text = found.markdown() if style == "markdown" else found.csv()
+        out.line(text.rstrip(), whole=True)
     return found.to_dict()
 
 

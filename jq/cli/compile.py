@@ -59,6 +59,10 @@ def compile_model(
         context (N): Of a language model: tokens at most.
         kv_cache (TYPE): Of a language model: float32, bfloat16 or int8.
         text (FILE): Of a language model: fit codes of 4 bits to it (GPTQ)."""
+    from jq.artifact.signature import check_key
+
+    if sign is not None:
+        check_key(sign)
     if is_language_model(model):
         return compile_language_model(
             *(out, Path(model), output, asked["pipeline"], context, kv_cache, text or [], sign),
@@ -66,7 +70,6 @@ def compile_model(
         )
     from jq import api
     from jq.artifact.save import check_output, check_version
-    from jq.artifact.signature import check_key
     from jq.base.system.files import check_new
     from jq.ir.oracle.loaded import warm
     from jq.mixed_precision.problem import check_pipeline_name, pipeline_of
@@ -82,8 +85,6 @@ def compile_model(
             hint = "write the pipeline file beside it"
             raise UserError(f"{save_pipeline} is in the artifact", hint=hint)
         check_pipeline_name(save_pipeline)
-    if sign is not None:
-        check_key(sign)
     measuring = measure and not out.quiet
     if measuring:
         warm("jq.reporting.measuring.glance")  # XLA's process imports what it needs meanwhile
@@ -122,8 +123,7 @@ def compile_model(
     if not out.quiet:
         names = f"{shlex.quote(model)} {shlex.quote(str(output))}"
         out.line(verdict(found, audit.verdict()))
-        compared = None if found is None else found.found
-        if compared is not None and (far := warning(compared, compiled)):
+        if found.found is not None and (far := warning(found.found, compiled)):
             out.line(f"warning: {far}")
         out.line(f"Next, where its error comes from:\n  jaxq report {names} -o report.html")
     return {

@@ -56,7 +56,6 @@ def compile_language_model(
     *,
     force: bool,
 ) -> dict[str, Any]:
-    from jq.artifact.signature import check_key
     from jq.base.system.files import check_folder
     from jq.base.system.temporary import temporary_folder
     from jq.language.decoder import load_decoder
@@ -68,8 +67,6 @@ def compile_language_model(
     if text and pipeline not in FITTED_PIPELINES:
         hint = f"pipelines that fit codes to a text: {', '.join(FITTED_PIPELINES)}"
         raise UserError(f"--text has no use in the pipeline {pipeline}", hint=hint)
-    if sign is not None:
-        check_key(sign)
     if text and not model.is_dir():
         hint = f"`jaxq quantize {model} OUT.gguf --importance TEXT` fits a file to a text"
         raise UserError("--text is for folders", location=str(model), hint=hint)

@@ -6,6 +6,8 @@ from typing import Any
 
 import typer
 
+from jq.base.errors import UserError, known
+from jq.base.tables import size
 from jq.cli.command import command
 from jq.cli.output import Output
 
@@ -108,7 +110,6 @@ for kind in KINDS:
 def contents(out: Output) -> dict[str, Any]:
     """Lists what is kept by its kind: how many entries, their bytes, when one was last used."""
     from jq.artifact.store import KINDS
-    from jq.base.tables import size
 
     rows = [
         {
@@ -129,7 +130,6 @@ def measure(out: Output) -> dict[str, Any]:
     """Measures what is kept; beyond the limit, entries that were not used for longest go."""
     from jq.artifact.store import LIMIT, entries
     from jq.base.system.folders import cache_folder
-    from jq.base.tables import size
 
     folder, every = cache_folder("store"), list(entries())
     used = sum(e.bytes for e in every)
@@ -143,8 +143,6 @@ def clear(out: Output, kind: list[str] | None = None) -> dict[str, Any]:
     Args:
         kind (KIND): Only entries of this kind; may be repeated."""
     from jq.artifact.store import remove
-    from jq.base.errors import UserError, known
-    from jq.base.tables import size
 
     found = _by_kind()
     for name in kind or ():

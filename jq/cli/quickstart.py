@@ -9,6 +9,10 @@ from jq.cli.output import Output
 
 MODEL = "jq.models:mlp"
 PIPELINES = ("float", "int8-static")
+NEXT = """It works here. Next, with a model of your own:
+  jaxq compile my.py:model -o out/     my.py defines model = jq.Model(fn, params, inputs)
+  jaxq compare my.py:model out/ --layers
+  jaxq report my.py:model out/ -o report.html"""
 
 
 @command("quickstart", example="jaxq quickstart")
@@ -40,13 +44,7 @@ def quickstart(out: Output, output: Path | None = None, force: bool = False) -> 
     rows = [{**row, "artifact": Path(row["artifact"]).name} for row in found.rows]
     columns = tuple(c for c in found.columns() if c != "pipeline")
     out.table(f"{MODEL}, most exact first", columns, rows)
-    out.line("It works here. Next, with a model of your own:")
-    for line in (
-        "jaxq compile my.py:model -o out/     my.py defines model = jq.Model(fn, params, inputs)",
-        "jaxq compare my.py:model out/ --layers",
-        "jaxq report my.py:model out/ -o report.html",
-    ):
-        out.line(f"  {line}")
+    out.line(NEXT)
     return {"model": MODEL, "path": str(output) if output else None, "artifacts": rows}
 
 

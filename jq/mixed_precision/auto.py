@@ -19,7 +19,7 @@ from jq.base import Stages, UserError
 from jq.driver.job import Job
 from jq.mixed_precision.candidates import Candidate, make_candidates
 from jq.mixed_precision.costs import Choice, decibels
-from jq.mixed_precision.problem import Problem, check_rules, find_problem, rules_of, without
+from jq.mixed_precision.problem import Problem, check_rules, make_problem, rules_of, without
 from jq.mixed_precision.worth import FLOOR, WorthChooser
 from jq.passes.pipeline import PipelineFile, flat_settings
 from jq.target import FLOAT, Rule
@@ -106,7 +106,7 @@ def settle(job: Job, stages: Stages) -> Job:
         for c in found
         if not (formats and "format" in c.rule)
     ]
-    problem = find_problem(job, allowed, stages, once=True)
+    problem = make_problem(job, allowed, stages, once=True)
     if formats:  # a candidate that an op cannot have would leave it float
         problem = replace(problem, groups=without(problem.groups, FLOAT))
     if not problem.groups:

@@ -6,22 +6,12 @@ the difference becomes a margin on each budget."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from jq.artifact.jobs import HERE, Workers
-from jq.base import Stages, UserError, temporary_folder
-from jq.driver.comparison.result import Comparison
-from jq.driver.compiled import CompiledModel
-from jq.driver.stages import build, plan_job
+from jq.base import UserError
 from jq.mixed_precision import costs
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.evaluate import Judge
 from jq.mixed_precision.groups import Group
-from jq.mixed_precision.latency import median_ms, milliseconds
-from jq.mixed_precision.problem import MixedPipeline, Problem
-from jq.passes.pipeline import for_target, load_pipeline
-from jq.reporting.measuring.evaluation import Evaluation
-from jq.reporting.measuring.measure import compare_compiled
 
 TRIES = 4  # of going further than the frontier does
 PRICES = 5  # of a resource whose limit a choice breaks, each four times the one before
@@ -74,9 +64,7 @@ class BudgetChooser:
         raise self._failure(broken[0], choice)
 
     def _cheapest(self) -> costs.Choice:
-        def holds(choice: costs.Choice) -> bool:
-            return all(self._expected(b, choice) for b in self.figures)
-
+        holds = self._keeping(self.figures)
         index = costs.cheapest(self.path, holds)
         if index is None:
             failing = next(b for b in self.figures if not self._expected(b, self.path[0]))
@@ -84,17 +72,15 @@ class BudgetChooser:
         return further(self.priced, self.path[index], holds)
 
     def _within(self) -> costs.Choice:
-        def holds(choice: costs.Choice) -> bool:
-            return all(self._expected(b, choice) for b in self.limited)
+        return costs.within(self.priced, self._keeping(self.limited)) or self.path[-1]
 
-        return costs.within(self.priced, holds) or self.path[-1]
-
-    def _limit(self, budget: Budget) -> float:
-        return self.resources[budget.name].share(budget) if budget.is_resource else budget.limit
+    def _keeping(self, budgets: Sequence[Budget]) -> costs.Holds:
+        return lambda choice: all(self._expected(b, choice) for b in budgets)
 
     def meets(self, budget: Budget, value: float) -> bool:
         """True if what was reached keeps to a budget (a resource: as a share)."""
-        return budget.holds(value, self._limit(budget))
+        resource = self.resources[budget.name] if budget.is_resource else None
+        return budget.holds(value, resource.share(budget) if resource else budget.limit)
 
     def _expected(self, budget: Budget, choice: costs.Choice) -> bool:
         return self.meets(budget, self.expect(budget, choice))
@@ -133,45 +119,3 @@ def further(
         else:
             refused.add((g, after))
     return choice
-
-
-# The choice as a user gets it: the pipeline file, compiled and compared with float.
-@dataclass(frozen=True)
-class Proof:
-    """A compiled choice. `resources`: shares of the float model's, as far as they are measured."""
-
-    compiled: CompiledModel
-    comparison: Comparison
-    resources: dict[str, float]
-
-    def value(self, budget: Budget) -> float | None:
-        """The value that was reached; None for a resource that is known without measuring."""
-        if budget.is_resource:
-            return self.resources.get(budget.name)
-        return budget.value(self.comparison)
-
-
-def prove(
-    problem: Problem,
-    pipeline: MixedPipeline,
-    evaluation: Evaluation,
-    latency: costs.Resource | None,
-    stages: Stages,
-    workers: Workers = HERE,
-) -> Proof:
-    """Compiles what the pipeline file says, compares it, and measures its latency if asked to
-    (of a target that is not at hand: estimates it)."""
-    with temporary_folder() as folder:
-        loaded = load_pipeline(str(pipeline.save(folder / "mixed.toml")))
-    job = problem.job
-    own_files = {**job.own_files, "pipeline": loaded.file.model_dump()}
-    job = replace(job, pipeline=for_target(loaded, job.target), own_files=own_files)
-    compiled = build(job, plan_job(job, stages), stages)
-    comparison = compare_compiled(evaluation, compiled, stages.progress, workers=workers)
-    weights = compiled.audit().weights  # stored bytes over those of the float model
-    whole = sum(w.float_bytes for w in weights) or 1
-    resources = {"size": sum(w.stored_bytes for w in weights) / whole}
-    if latency is not None:
-        ms = milliseconds(job) if job.target.hardware else median_ms(compiled)
-        resources["latency"] = ms / latency.whole
-    return Proof(compiled, comparison, resources)

@@ -12,7 +12,7 @@ from jq.artifact.description import float_weights
 from jq.base.errors import UserError, check_known
 from jq.driver.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget
-from jq.mixed_precision.groups import Group, Stored, bit_operations, op_facts
+from jq.mixed_precision.groups import Group, Stored, bit_operations, op_facts, stored_bytes
 from jq.planning.decisions import QuantPlan
 
 # Choices from the most exact to the cheapest, under the assumption that errors add up. Every group
@@ -156,19 +156,15 @@ def size_of(job: Job, groups: Sequence[Group], stored: Mapping[str, Stored]) -> 
     """Stored bytes over those of the float model; `stored`: what the base pipeline stores."""
     source = float_weights(job.source.program).values()
     whole = sum(math.prod(w.shape) * np.dtype(w.dtype).itemsize for w in source) or 1
-    ours = {name for group in groups for name in group.weights}
-    rest = (
-        (stored.get(name) or array).nbytes
-        for name, array in job.program.weights.items()
-        if name not in ours
-    )
+    floats, ours = job.program.weights, {name for group in groups for name in group.weights}
+    rest = stored_bytes(floats.keys() - ours, stored, floats)
     options = [[o.stored_bytes / whole for o in group.options] for group in groups]
-    return Resource("size", options, sum(rest) / whole)
+    return Resource("size", options, rest / whole)
 
 
 def work_in(job: Job, groups: Sequence[Group], base: QuantPlan) -> Resource:
     """Bit operations over those of the float model."""
-    facts = {f.name: f for f in op_facts(job.program)}
+    facts = op_facts(job.program)
     whole = sum(f.products * f.bits**2 for f in facts.values()) or 1.0
     ours = {name for group in groups for name in group.ops}
     rest = (bit_operations(facts[op.name], op) for op in base.ops if op.name in facts.keys() - ours)

@@ -14,12 +14,13 @@ from jq.artifact.store import Cache
 from jq.base import LOG, Progress, UserError
 from jq.base.system.files import check_file, read_text, write_text
 from jq.driver.comparison.metrics import Figures
+from jq.driver.comparison.outputs import Outputs
 from jq.driver.comparison.result import Comparison
 from jq.driver.job import Job
 from jq.mixed_precision.budget import figures
 from jq.mixed_precision.costs import Choice
 from jq.mixed_precision.switch import Alone, Choices, Together
-from jq.reporting.measuring.evaluation import Evaluation, Outputs
+from jq.reporting.measuring.evaluation import Evaluation
 
 # The measurements of a search so far, in a file: an interrupted search goes on from there.
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from jq.formats import Encoding, get_format
 from jq.ir import NAME, Op, Program, dtype_of, shape_of, string_attr
-from jq.ir.ops.base import Contraction
 from jq.ir.stack import trip_count
 from jq.mixed_precision.candidates import Candidate
 from jq.planning.decisions import OpPlan, QuantPlan
@@ -72,35 +71,52 @@ class Group:
         return next(fits, None)
 
 
+def stored_bytes(
+    names: Iterable[str], stored: Mapping[str, Stored], floats: Mapping[str, np.ndarray]
+) -> int:
+    """Bytes of weights, of which those that are not `stored` are floats."""
+    return sum((stored.get(name) or floats[name]).nbytes for name in names)
+
+
 @dataclass(frozen=True)
 class OpFacts:
-    """Facts of an op that planning does not give: its weights, and how many products it sums."""
+    """Facts of an op that planning does not give.
+
+    Attributes:
+        products: multiplications in all iterations.
+        bits: of a float operand.
+        elements: of its activations, in all iterations.
+        feature_map: whether it makes one."""
 
     name: str
     weights: tuple[str, ...]
     products: float
-    bits: int  # of a float operand
+    bits: int
+    elements: float
+    feature_map: bool
 
 
-def op_facts(program: Program) -> list[OpFacts]:
-    """Every op that can be quantized, in program order."""
-    facts = []
+def op_facts(program: Program) -> dict[str, OpFacts]:
+    """Every op that can be quantized, by name, in program order."""
+    facts = {}
     for op, rule in contractions(program):
         name = string_attr(op, NAME)
         if name is None:
             continue
-        uses = [find_weight(program, op.operands[r.index], r) for r in rule.roles(op)]
-        weights = tuple(u.name for u in uses if u is not None and u.stored is None)
-        bits = 8 * dtype_of(op.results[0]).itemsize
-        facts.append(OpFacts(name, weights, _products(program, op, rule), bits))
+        times, result = trips(program, op), op.results[0]
+        read = [(op.operands[role.index], role) for role in rule.roles(op)]
+        uses = [find_weight(program, value, role) for value, role in read]
+        moving = [value for (value, _), use in zip(read, uses, strict=True) if use is None]
+        products = rule.terms(op) * math.prod(shape_of(result)) if len(read) > 1 else 0
+        facts[name] = OpFacts(
+            name=name,
+            weights=tuple(u.name for u in uses if u is not None and u.stored is None),
+            products=float(times * products),
+            bits=8 * dtype_of(result).itemsize,
+            elements=float(times * sum(math.prod(shape_of(v)) for v in moving)),
+            feature_map=rule.feature_map,
+        )
     return facts
-
-
-def _products(program: Program, op: Op, rule: Contraction) -> float:
-    """Multiplications of an op in all iterations."""
-    if len(rule.roles(op)) < 2:
-        return 0.0
-    return float(rule.terms(op) * math.prod(shape_of(op.results[0]))) * trips(program, op)
 
 
 def trips(program: Program, op: Op) -> int:
@@ -120,7 +136,7 @@ def make_groups(
     stored: Mapping[Candidate, Mapping[str, Stored]],
 ) -> list[Group]:
     """The groups that there is a choice for; `plans`: of the whole model, one a candidate."""
-    facts = {f.name: f for f in op_facts(program)}
+    facts = op_facts(program)
     by_op = {candidate: {op.name: op for op in plan.ops} for candidate, plan in plans.items()}
     groups = []
     for ops in _connected(facts.values()):
@@ -134,7 +150,7 @@ def make_groups(
                 options[equal] = replace(known, same=(*known.same, candidate))
             else:
                 kept = {w: stored[candidate][w] for w in weights if w in stored[candidate]}
-                size = sum((kept.get(w) or program.weights[w]).nbytes for w in weights)
+                size = stored_bytes(weights, kept, program.weights)
                 work = sum(bit_operations(facts[p.name], p) for p in own)
                 options.append(Option(candidate, own, kept, size, work))
         if len(options) > 1:
@@ -161,9 +177,7 @@ def _same(a: Sequence[OpPlan], b: Sequence[OpPlan]) -> bool:
 
 def bit_operations(fact: OpFacts, plan: OpPlan) -> float:
     if plan.decision == "integer":
-        formats = (get_format(p.encoding.format) for p in plan.operands.values())
-        return fact.products * math.prod(
-            f.integer_bits or 0 for f in formats
-        )  # planning refuses None
+        formats = [get_format(p.encoding.format) for p in plan.operands.values()]
+        return fact.products * math.prod(f.integer_bits or 0 for f in formats)  # never None here
     bits = 8 * np.dtype(plan.float_type).itemsize if plan.float_type else fact.bits
     return fact.products * bits**2

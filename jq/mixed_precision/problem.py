@@ -150,20 +150,6 @@ class Problem:
 
 
 def make_problem(
-    job: Job, candidates: Sequence[Candidate], stages: Stages, workers: Workers = HERE
-) -> Problem:
-    """Plans and quantizes the whole model with each candidate; `UserError` where one does not suit
-    the pipeline, or there is nothing to choose."""
-    found = find_problem(job, candidates, stages, workers)
-    if not found.groups:
-        names = ", ".join(c.name for c in candidates)
-        what = f"the candidates ({names}) do not differ for any op of this model and target"
-        hint = "`jaxq explain` says why ops are declined; give other --candidates"
-        raise UserError(what, hint=hint)
-    return found
-
-
-def find_problem(
     job: Job,
     candidates: Sequence[Candidate],
     stages: Stages,
@@ -171,8 +157,9 @@ def find_problem(
     *,
     once: bool = False,
 ) -> Problem:
-    """`make_problem`, of which there may be nothing to choose; `once`: recovery of weights runs for
-    the pipeline as it is alone, which takes less time."""
+    """Plans and quantizes the whole model with each candidate; `UserError` where one does not suit
+    the pipeline. `once`: recovery of weights runs for the pipeline as it is alone, which takes less
+    time."""
     for c in candidates:  # whose settings may not go together with those of the pipeline
         apply_overrides(job.pipeline.settings, c.rule, where=f"candidate {c.name!r}")
     jobs = {c: with_rules(job, [Rule(pattern="*", override=c.rule)]) for c in candidates}

@@ -13,34 +13,30 @@ from jq.base.progress import Stages
 from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.result import Comparison
 from jq.driver.compiled import CompiledModel
-from jq.mixed_precision.choose import BudgetChooser, Proof
+from jq.mixed_precision.choose import BudgetChooser
 from jq.mixed_precision.costs import Choice, decibels, total
 from jq.mixed_precision.problem import MixedPipeline
+from jq.mixed_precision.proof import Proof
 from jq.target.rules import Rule
 
 
 @dataclass(frozen=True)
 class Point:
-    """A choice on the frontier. `predicted_db` is the SQNR if errors added up, `reached` has the
-    figures of the budgets, None where it was not run, `formats` the number of groups by candidate.
-    """
+    """A choice on the frontier. `predicted_sqnr_db` is the SQNR if errors added up, `reached` has
+    the figures of the budgets, None where it was not run, `formats` the number of groups by
+    candidate."""
 
     cost: float
     resources: Mapping[str, float]
-    predicted_db: float
+    predicted_sqnr_db: float
     reached: Mapping[str, float] | None
     formats: Mapping[str, int]
     chosen: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "cost": self.cost,
-            **self.resources,
-            "predicted_sqnr_db": self.predicted_db,
-            "reached": None if self.reached is None else dict(self.reached),
-            "formats": dict(self.formats),
-            "chosen": self.chosen,
-        }
+        """Its fields; each resource is one."""
+        fields = dict(vars(self))
+        return {**fields.pop("resources"), **fields}
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ class SearchResult(Shown):
             table.add_row(
                 "*" if p.chosen else "",
                 *(f"{p.resources[name]:.4g}" for name in resources),
-                "exact" if math.isinf(p.predicted_db) else f"{p.predicted_db:.2f}",
+                "exact" if math.isinf(p.predicted_sqnr_db) else f"{p.predicted_sqnr_db:.2f}",
                 *("" if p.reached is None else f"{p.reached[name]:.6g}" for name in reached),
                 ", ".join(f"{count} {name}" for name, count in p.formats.items()),
                 style="bold" if p.chosen else None,
@@ -153,7 +149,7 @@ def _point(chooser: BudgetChooser, choice: Choice, chosen: bool) -> Point:
     return Point(
         cost=cost,
         resources={name: r.of(choice) for name, r in chooser.resources.items()},
-        predicted_db=decibels(error),
+        predicted_sqnr_db=decibels(error),
         reached=None if known is None else {b.name: b.value(known) for b in chooser.figures},
         formats=chooser.formats(choice),
         chosen=chosen,

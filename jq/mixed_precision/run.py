@@ -17,10 +17,10 @@ from jq.frontends.tracing.source import load_function
 from jq.mixed_precision import costs
 from jq.mixed_precision.budget import check_figures, check_reached, parse_budget
 from jq.mixed_precision.candidates import make_candidates
-from jq.mixed_precision.choose import BudgetChooser, Proof, prove
+from jq.mixed_precision.choose import BudgetChooser
 from jq.mixed_precision.evaluate import Judge, check_state, sensitivities, state_of
-from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.problem import MixedPipeline, Problem, check_rules, make_problem, rules_of
+from jq.mixed_precision.proof import Proof, latency_of, prove
 from jq.mixed_precision.result import SearchResult, result
 from jq.mixed_precision.switch import Choices
 from jq.passes.pipeline.file import Rules, SettingsLike
@@ -121,6 +121,11 @@ def search(
     job = prepare_job(model, request)
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     problem = make_problem(job, chosen, stages, where)
+    if not problem.groups:
+        names = ", ".join(c.name for c in chosen)
+        what = f"the candidates ({names}) do not differ for any op of this model and target"
+        hint = "`jaxq explain` says why ops are declined; give other --candidates"
+        raise UserError(what, hint=hint)
     resources = {
         "size": costs.size_of(job, problem.groups, problem.base_stored),
         "work": costs.work_in(job, problem.groups, problem.base),

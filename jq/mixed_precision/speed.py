@@ -18,16 +18,15 @@ from jq.base.errors import JqError, UserError
 from jq.driver.audit.op_table import op_table
 from jq.driver.job import Job
 from jq.formats import get_format
-from jq.ir import Op, Program, shape_of
+from jq.ir import shape_of
 from jq.ir.ops import Contraction, Movement, rule_of
 from jq.kernels import PairConvolution, PairGemm, get_isa
 from jq.mixed_precision.candidates import Candidate
 from jq.mixed_precision.costs import Resource
-from jq.mixed_precision.groups import Group, Option, Stored, op_facts, trips
+from jq.mixed_precision.groups import Group, Option, Stored, op_facts, stored_bytes, trips
 from jq.mixed_precision.problem import Problem, with_rules
 from jq.passes.pipeline import rewrite
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
-from jq.planning.operands import contractions, find_weight, op_name
 from jq.target import FLOAT, Rule, Target
 
 MEMORY = 16.0  # bytes of weights a cycle
@@ -76,7 +75,7 @@ def estimated_cycles(problem: Problem, speed: "Speed | None" = None) -> Resource
     """Cycles of a call: of each option, infinite where the target has no such product, and of all
     that is no contraction."""
     speed = speed or Speed(problem.job, problem.plans)
-    options = [[speed.of(g, o) for o in g.options] for g in problem.groups]
+    options = [[speed.of(o) for o in g.options] for g in problem.groups]
     rest, program, hardware = 0.0, problem.job.program, problem.job.target.hardware
     for op in program.walk():
         if op.results and not isinstance(rule_of(op), Contraction | Movement):
@@ -111,29 +110,26 @@ class Speed:
     """Estimated cycles of groups of ops."""
 
     def __init__(self, job: Job, plans: Mapping[Candidate, QuantPlan]) -> None:
-        self.hardware, program = job.target.hardware, job.program
+        self.hardware = job.target.hardware
         self.rates = None if self.hardware else Rates.of(job.target)
-        self._products = {f.name: f.products for f in op_facts(program)}
-        self._facts = {op_name(op): _facts(program, op, rule) for op, rule in contractions(program)}
+        self._facts = op_facts(job.program)
         self._kernels = {c: kernels(job, p) if self.rates else {} for c, p in plans.items()}
-        self._weights = program.weights
+        self._weights = job.program.weights
 
-    def of(self, group: Group, option: Option) -> float:
-        floats = sum(self._weights[w].nbytes for w in group.weights if w not in option.stored)
-        stored = sum(s.nbytes for s in option.stored.values())
-        return self._cycles(option.plans, floats + stored, self._kernels[option.candidate])
+    def of(self, option: Option) -> float:
+        return self._cycles(option.plans, option.stored_bytes, self._kernels[option.candidate])
 
     def planned(self, group: Group, plan: QuantPlan, stored: Mapping[str, Stored]) -> float:
         """Cycles of a group in a plan without kernels; weights that are not `stored` are floats."""
-        size = sum((stored.get(w) or self._weights[w]).nbytes for w in group.weights)
+        size = stored_bytes(group.weights, stored, self._weights)
         return self._cycles([plan.by_name[name] for name in group.ops], size, {})
 
     def outside(self, problem: Problem) -> float:
         """Cycles of the ops that there is no choice for: all candidates plan them alike."""
-        ours, base = {name for g in problem.groups for name in g.ops}, problem.base_stored
-        others = [f for f in op_facts(problem.job.program) if f.name not in ours]
-        names = dict.fromkeys(w for f in others for w in f.weights)
-        stored = sum((base.get(w) or self._weights[w]).nbytes for w in names)
+        ours = {name for g in problem.groups for name in g.ops}
+        others = [f for f in self._facts.values() if f.name not in ours]
+        names = {w for f in others for w in f.weights}
+        stored = stored_bytes(names, problem.base_stored, self._weights)
         there = {op: kernel for each in self._kernels.values() for op, kernel in each.items()}
         plans = problem.base.by_name
         return self._cycles([plans[f.name] for f in others if f.name in plans], stored, there)
@@ -141,17 +137,16 @@ class Speed:
     def _cycles(self, plans: Sequence[OpPlan], stored: int, there: Mapping[str, str]) -> float:
         """Cycles of ops whose weights take `stored` bytes; `there`: the kernels of some."""
         work = sum(self.products(plan, there.get(plan.name)) for plan in plans)
-        facts = [(p, *self._facts[p.name]) for p in plans]
+        facts = [(self._facts[plan.name], plan) for plan in plans]
         if self.hardware:
-            elements = sum(count for _, count, _ in facts)
-            bounds = self.hardware.bounds(work, elements, stored)
+            bounds = self.hardware.bounds(work, sum(f.elements for f, _ in facts), stored)
             return self.hardware.op_cycles * len(facts) + max(bounds.values())
-        moved = sum(count * _cycles(p)[is_map] for p, count, is_map in facts)
+        moved = sum(f.elements * _cycles(plan)[f.feature_map] for f, plan in facts)
         return max(work, stored / MEMORY) + moved
 
     def products(self, plan: OpPlan, kernel: str | None = None) -> float:
         """Cycles of an op's products; infinite where the target has none of this kind."""
-        products = self._products.get(plan.name, 0.0)
+        products = self._facts[plan.name].products
         if self.rates:
             return products / self.rates.rate(plan, kernel)
         known = self.hardware.macs_per_cycle if self.hardware else {}
@@ -168,15 +163,6 @@ def kernels(job: Job, plan: QuantPlan) -> dict[str, str]:
     except JqError:
         return {}
     return {row["name"]: row["kernel"] for row in op_table(plan, levels) if row["kernel"]}
-
-
-def _facts(program: Program, op: Op, rule: Contraction) -> tuple[float, bool]:
-    """The elements of an op's activations in a call, and whether it makes a feature map."""
-    read = [op.operands[r.index] for r in rule.roles(op)]
-    roles = zip(read, rule.roles(op), strict=True)
-    moving = [v for v, r in roles if find_weight(program, v, r) is None]
-    elements = sum(math.prod(shape_of(v)) for v in moving) * trips(program, op)
-    return float(elements), rule.feature_map
 
 
 def _cycles(plan: OpPlan) -> tuple[float, float]:

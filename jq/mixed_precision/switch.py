@@ -8,7 +8,7 @@
 
 So all choices take one compilation, and changing a choice means giving other weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.jobs import Result, Work
+from jq.driver.comparison.outputs import Outputs
 from jq.driver.comparison.result import ErrorSum, is_integer
 from jq.formats import get_format
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, stablehlo
@@ -59,7 +60,7 @@ class SwitchProgram:
         if any(p.name == PlaceEdges.name for p in pipeline.passes["qdq"]):
             PlaceEdges().run(copy, cx)
         self._program = copy
-        self._state: list[Option | None] = [None] * len(self.groups)
+        self._state: Sequence[int | None] = [None] * len(self.groups)
 
     def __getstate__(self) -> dict[str, Any]:
         """The pickled state: a worker compiles the program itself."""
@@ -70,16 +71,22 @@ class SwitchProgram:
     def _run(self) -> XlaExecutable:
         return XlaExecutable(self._program)
 
-    def choose(self, choice: Sequence[Option | None]) -> None:
-        """Makes the program compute a choice; None leaves a group float."""
-        for i, (group, old, new) in enumerate(zip(self.groups, self._state, choice, strict=True)):
-            if old is new:
+    def run(
+        self, choice: Sequence[int | None] | None, calls: Iterable[Sequence[np.ndarray]]
+    ) -> list[Outputs]:
+        """The outputs of some calls, where each group takes the option of this number; None leaves
+        it float, or all."""
+        wanted = choice or [None] * len(self.groups)
+        for group, *pair in zip(self.groups, self._state, wanted, strict=True):
+            if pair[0] == pair[1]:
                 continue
+            old, new = (None if number is None else group.options[number] for number in pair)
             self._run.bind({name: self._weight(name, new) for name in group.weights})
             before, after = ({*readings(o)} & {*self._flags} if o else set() for o in (old, new))
             flags = dict.fromkeys(before - after, False) | dict.fromkeys(after - before, True)
-            self._run.bind({self._flags[r]: np.array(wanted) for r, wanted in flags.items()})
-            self._state[i] = new
+            self._run.bind({self._flags[r]: np.array(on) for r, on in flags.items()})
+        self._state = wanted
+        return [self._run(*inputs) for inputs in calls]
 
     def _weight(self, name: str, option: Option | None) -> np.ndarray:
         weight = self._float[name]
@@ -88,10 +95,6 @@ class SwitchProgram:
         stored = option.stored[name]
         decoded = get_format(stored.encoding.format).to_numpy(stored.parts, stored.encoding)
         return np.asarray(decoded).astype(weight.dtype)
-
-    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs of the choice for one call's inputs."""
-        return self._run(*inputs)
 
 
 def readings(option: Option) -> list[Reading]:
@@ -121,9 +124,6 @@ def _switch(program: Program, op: Op, rule: Contraction, reading: Reading, name:
 
 
 # Sensitivity of a model to choices: the error of one group alone, or of all together.
-Outputs = Sequence[np.ndarray]  # of one call
-
-
 @dataclass(frozen=True)
 class Alone:
     """One group takes an option, all others stay float. The result: `noise`."""
@@ -153,22 +153,16 @@ class Choices(Work):
 
         def done(item: Alone | Together) -> Result:
             if isinstance(item, Together):
-                each = enumerate(self._run(item.choice, item.calls))
+                each = enumerate(self.switch.run(item.choice, item.calls))
                 return {f"{c}:{i}": a for c, arrays in each for i, a in enumerate(arrays)}
             if not references:
-                references.extend(self._run(None, self.calls))
+                references.extend(self.switch.run(None, self.calls))
             every = range(len(self.switch.groups))
             options = [None if g != item.group else item.option for g in every]
-            found = noise(references, self._run(options, self.calls))
+            found = noise(references, self.switch.run(options, self.calls))
             return {"noise": np.array(found, np.float64)}
 
         return done
-
-    def _run(self, choice: Sequence[int | None] | None, calls: Sequence[Outputs]) -> list[Outputs]:
-        groups = self.switch.groups
-        pairs = zip(groups, choice or [None] * len(groups), strict=True)
-        self.switch.choose([None if n is None else g.options[n] for g, n in pairs])
-        return [self.switch(call) for call in calls]
 
 
 def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:

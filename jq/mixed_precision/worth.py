@@ -56,8 +56,7 @@ class WorthChooser:
 
     def _float(self) -> tuple[list[Outputs], float]:
         """The float program's outputs, and the error of what is rounded between ops in any case."""
-        self._switch.choose([None] * len(self.groups))
-        rounded: list[Outputs] = [self._switch(x) for x in self._calls]
+        rounded = self._switch.run(None, self._calls)
         if not self.problem.base.edges:
             return rounded, 0.0
         run = XlaExecutable(self.problem.job.program)
@@ -122,9 +121,7 @@ class WorthChooser:
     def whole(self, choice: Choice) -> float:
         """Noise over signal of a choice, measured once."""
         if choice not in self._known:
-            pairs = zip(self.groups, choice, strict=True)
-            self._switch.choose([group.options[o] for group, o in pairs])
-            found = [self._switch(x) for x in self._calls]
+            found = self._switch.run(choice, self._calls)
             self._known[choice] = noise(self._references, found)
         return self._known[choice]
 

@@ -24,13 +24,8 @@ from jq.kernels import available, get_isa
 from jq.target.target import Target, load_target
 
 PACKAGES = (
-    "jaxq",
-    "jax",
-    "jaxlib",
-    "iree-base-compiler",
-    "iree-base-runtime",
-    "numpy",
-    "ml-dtypes",
+    *("jaxq", "jax", "jaxlib", "iree-base-compiler", "iree-base-runtime"),
+    *("numpy", "ml-dtypes"),
 )
 # Instructions that int8 and bf16 products can use, as the kernel names them.
 FEATURES = {

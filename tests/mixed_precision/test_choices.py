@@ -124,8 +124,8 @@ def test_switches_compute_what_the_passes_make(name: str, pipeline: str) -> None
         plan = make_plan(job.program, changed.pipeline, job.target, job.ranges)
         cx = changed.context(plan)
         expected = evaluated(rewrite(job.program, changed.pipeline, cx)["qdq"], *inputs(name))
-        switch.choose([g.options[i] for g, i in zip(problem.groups, choice, strict=True)])
-        for got, want in zip(switch(inputs(name)), expected, strict=True):
+        (found,) = switch.run(choice, [inputs(name)])
+        for got, want in zip(found, expected, strict=True):
             # The same values in another program: XLA may order sums otherwise, and a rounding
             # that turns over is one step of 8 bits in one of many terms.
             error = np.linalg.norm(got.astype(np.float64) - want.astype(np.float64))
@@ -135,11 +135,10 @@ def test_switches_compute_what_the_passes_make(name: str, pipeline: str) -> None
 def test_switched_off_it_is_the_float_program() -> None:
     problem = problem_of("attention")
     switch = problem.switch()
-    switch.choose([g.options[-1] for g in problem.groups])
-    quantized = switch(inputs("attention"))
-    switch.choose([None] * len(problem.groups))
-    exact = evaluated(problem.job.program, *inputs("attention"))
-    for got, want, other in zip(switch(inputs("attention")), exact, quantized, strict=True):
+    calls = [inputs("attention")]
+    (quantized,) = switch.run([len(g.options) - 1 for g in problem.groups], calls)
+    exact = evaluated(problem.job.program, *calls[0])
+    for got, want, other in zip(*switch.run(None, calls), exact, quantized, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
         assert np.abs(other - want).max() > 1e-4
 

@@ -11,14 +11,13 @@ import numpy as np
 from jq.base import LOG, Progress, UserError, check_type
 from jq.base.tree import structure_of, unflatten
 from jq.driver.comparison.metrics import Metric, check, checked_labels
-from jq.driver.comparison.outputs import compare_outputs, samples_of
+from jq.driver.comparison.outputs import Outputs, compare_outputs, samples_of
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Calls, Data, Sized, Source, trace
 from jq.frontends.tracing.source import load_function, load_model
 
 BATCHES = 8  # of random codes
-Outputs = Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)

@@ -43,17 +43,9 @@ def compare_compiled(
     workers: Workers = HERE,
 ) -> Comparison:
     """Error of a compiled model on what its model is judged on."""
-    program = given.source.program
     check_same_model(given.source, compiled)
-    if not workers.inside:
-        first, second = tee(outputs_of_both(given, compiled, workers, heard(progress)))
-        return given.compare((r for r, _ in first), (q for _, q in second), inside)
-    reference = XlaExecutable(program)
-    return given.compare(
-        (reference(*arrays) for arrays in given.tracked(heard(progress), "compare")),
-        (compiled.call_flat(arrays) for arrays in given.calls),
-        inside,
-    )
+    first, second = tee(outputs_of_both(given, compiled, workers, heard(progress)))
+    return given.compare((r for r, _ in first), (q for _, q in second), inside)
 
 
 def check_same_model(source: Source, compiled: CompiledModel, where: str | None = None) -> None:
@@ -214,6 +206,11 @@ def outputs_of_both(
     given: Evaluation, compiled: CompiledModel, workers: Workers, progress: Progress
 ) -> Iterator[Pair]:
     """The outputs of both models, call by call in order, made by `workers`."""
+    if workers.inside:
+        reference = XlaExecutable(given.source.program)
+        for arrays in given.tracked(progress, "compare"):
+            yield reference(*arrays), compiled.call_flat(arrays)
+        return
     work = Both.of(given.source.program, compiled)
     items = [tuple(map(np.asarray, call)) for call in given.calls]
     kept = Cache("job", work.key())

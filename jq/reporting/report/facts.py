@@ -1,7 +1,9 @@
 """Contents of the page, measured: errors, histograms, sizes, latency, the plan."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from jq.artifact.manifest import Manifest
 from jq.base import Progress, Stages, UserError, temporary_folder
+from jq.base.system.processor import this_processor
 from jq.driver.comparison.layers import compare_layers
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import Comparison
@@ -20,18 +23,21 @@ from jq.driver.stages import build, plan_job, rewrite_job
 from jq.formats import get_format
 from jq.frontends.source import AnyModel, Data, Sized, check_files, trace
 from jq.passes.isolated import parts_of
+from jq.passes.pipeline import Pipeline, changed_settings, load_pipeline
 from jq.planning.calibration.histogram import Histogram
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.calibration.run import calibrate
 from jq.planning.decisions import QuantPlan
+from jq.reporting.doctor import describe, versions
 from jq.reporting.measuring.evaluation import check_metrics, evaluation_of
 from jq.reporting.measuring.measure import bench, compare_compiled, plan_again
 from jq.reporting.report.graph import Graph, graph_of
-from jq.reporting.report.provenance import DEFAULT_TARGET, options_of, provenance
 from jq.reporting.report.suggest import Suggestion, suggestions
 from jq.target import FLOAT, Target
+from jq.target.settings import Settings
 
 BINS = 64
+DEFAULT_TARGET = "llvm-cpu"  # that of this machine
 
 
 @dataclass(frozen=True)
@@ -196,3 +202,46 @@ def _activations(ranges: Ranges, comparison: Comparison) -> list[Shape]:
         layer = row.name.rpartition(":")[0]
         shapes.append(Shape(row.name, edges, h.counts, clip, note, (layer,)))
     return shapes
+
+
+# When the page was made, by which command, from what, and on which machine. This stands in the page
+# alone: an artifact says nothing of who made it, when or where.
+def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str, str]:
+    """The section's lines, by the words in front of each."""
+    cpu = describe(this_processor())
+    changed = changed_settings(manifest.settings, Settings())
+    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
+    built = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    return {
+        "page made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
+        "command": command or "jq.report, from Python",
+        "model": source,
+        "pipeline": manifest.pipeline,
+        "target": manifest.target,
+        "settings": ", ".join(f"{k}={v}" for k, v in changed.items()) or "none",
+        "rules": "; ".join(_rule(rule) for rule in manifest.rules) or "none",
+        "processor": f"{cpu['model']} ({cpu['architecture']}), {cpu['threads']} threads",
+        "instructions": ", ".join(cpu["features"]) or "none that products use",
+        "compiled by": f"jaxq {manifest.tool_version} ({built})",
+        "measured by": packages,
+    }
+
+
+def options_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
+    """Options of `jaxq compile` besides the model: pipeline, target, settings, own rules."""
+    options = ["-p", manifest.pipeline]
+    if manifest.target != DEFAULT_TARGET:
+        options += ["-t", manifest.target]
+    given = changed_settings(manifest.settings, load_pipeline(pipeline.file).settings)
+    for key in sorted(pipeline.explicit & given.keys()):
+        options += ["--set", f"{key}={json.dumps(given[key])}"]
+    known = [rule.model_dump() for rule in pipeline.file.rules]
+    for rule in manifest.rules:
+        if dict(rule) not in known:
+            options += ["--rule", _rule(rule)]
+    return options
+
+
+def _rule(rule: Mapping[str, Any]) -> str:
+    override = ", ".join(f"{key}={value}" for key, value in rule.get("override", {}).items())
+    return f"{rule.get('pattern', '')}: {override}"
