@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from jq.formats import NUMPY, Affine, Encoding, affine_format, get_format, packing
-from jq.ir import OPS, Program, dtype_of, evaluate, ir, known_parts, shape_of
+from jq.ir import OPS, Program, dtype_of, evaluate, ir, known_parts, shape_of, stablehlo
 from jq.ir.contract import Contract
 from jq.ir.ops.layout import Layout, Window, groups_of, with_edges
+from jq.ir.types import tensor_type
 from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
 
 
@@ -74,14 +75,19 @@ class Convolved:
         return replace(self, weight=real, zero=None) if self.depthwise else self
 
     def stored(self, program: Program, packed: np.ndarray, shift: np.ndarray | None) -> ir.Value:
-        """A packed filter in as many bits as its codes, of which each call makes bytes. `shift`:
-        the zero points that are missing in it, by its first and its last axis."""
+        """A packed filter in as many bits as its codes, of which each call makes bytes, or words of
+        four for matrix tiles. `shift`: the zero points that are missing in it, by its first and its
+        last axis."""
         name, half = self.contract.name, np.int8(1 << self.bits - 1)
+        whole = tensor_type(packed.shape, packed.dtype)
+        packed = packed.view(np.int8)
         codes = packed if shift is None else (packed + shift).astype(np.int8)
         if codes.min() < -half or codes.max() >= half:
             raise NoKernel(f"the packed filter has more than {self.bits} bits")
         fields = program.add_weight(f"{name}:packed", packing.pack(codes + half, self.bits))
         value = OPS.sub(packing.unpack(OPS, fields, codes.shape, self.bits), int(half))
+        if packed.shape != tuple(whole.shape):
+            return stablehlo.bitcast_convert(whole, OPS.reshape(value, [*whole.shape, 4]))
         if shift is None:
             return value
         zero = program.add_weight(f"{name}:packed_zero", shift.astype(np.int8))

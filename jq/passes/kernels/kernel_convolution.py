@@ -207,7 +207,7 @@ class Lower:
         conv = self.conv
         if conv.decoded is not None:
             return conv.in_lanes(*kernel.operands[1].shape)
-        if conv.bits == 8 or array.dtype != np.int8:
+        if conv.bits == 8 or array.dtype == np.int16:
             return self._weight("packed", array)
         shift = conv.shift
         if shift is not None and isinstance(kernel, kernels.Depthwise):
