@@ -3,6 +3,7 @@
 from jq.kernels.attention.description import Attention
 from jq.kernels.convolution.description import Convolution, DigitConvolution
 from jq.kernels.convolution.windowed import PairConvolution
+from jq.kernels.convolution.winograd import Winograd
 from jq.kernels.depthwise.description import Depthwise, DigitDepthwise
 from jq.kernels.epilogue.code_steps import AddCodes, Quantize, Rescale, RoundToCodes, WideQuantize
 from jq.kernels.epilogue.step import ROW, Step

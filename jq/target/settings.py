@@ -17,7 +17,7 @@ WHOLE = (
     "kv_cache.",
     "storage.",
     *("recovery", "minutes", "placement", "integer_only", "strict_encodings"),
-    *("attention_precision", "convolution_sums"),
+    *("attention_precision", "convolution_sums", "winograd"),
 )
 LISTS = ("op_types", "recovery")  # settings that take words with commas as a list
 FLOAT = "float"  # the format name that means: leave it in floating point
@@ -168,6 +168,9 @@ class Settings(Strict):
     convolution_sums: Literal["float", "codes"] = "codes"
     """The terms of the residual sum of a convolutional network if ranges are static: floats, or the
     values after rounding to codes, which are stored in int8."""
+    winograd: bool = False
+    """Float convolutions of 3x3 taps multiply 16 numbers where 36 are needed otherwise, if that
+    pays; their weights take 16/9 of the memory, and errors grow."""
     strict_encodings: bool = False
     """Refuses a model that brings quantized weights which cannot be kept as they are; without it,
     they are quantized anew, with a warning."""

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from jq.base.errors import InternalError
 from jq.kernels import (
-    Batch,
     Bias,
     Clamp,
     Convolution,
@@ -262,7 +261,7 @@ def test_filters_for_each_channel(kernels: list[Depthwise], seed: int) -> None:
 
 
 def test_what_floats_have_not() -> None:
-    for more in ({"unsigned": True}, {"row_zero": True}, {"column_zero": True}, {"rows": Batch(2)}):
+    for more in ({"unsigned": True}, {"row_zero": True}, {"column_zero": True}):
         with pytest.raises(InternalError):
             Gemm(isa="avx2", m=8, k=8, n=8, element="bf16", **more)
     with pytest.raises(InternalError):

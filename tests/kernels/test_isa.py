@@ -41,6 +41,7 @@ from jq.kernels import (
     UpdateRows,
     WideQuantize,
     WideResidual,
+    Winograd,
     available,
     detect,
     get_isa,
@@ -85,6 +86,8 @@ def every_family(isa: str) -> list[Kernel]:
     )
     packed = Gemm(isa=isa, m=17, k=70, n=49)
     halves = image | {"epilogue": (RoundToHalves(),)}
+    even = floats | {"height": 8, "width": 10}
+    halved = get_isa(isa).bf16_dot and not get_isa(isa).tiles
     bits: list[tuple[type[Gemm | Convolution | Depthwise], dict[str, Any]]] = [
         (Gemm, {"m": 17, "k": 70, "n": 49, "epilogue": (RoundToHalves(),)}),
         (Convolution, {"filters": 20, "channels": 8, **halves}),
@@ -100,6 +103,8 @@ def every_family(isa: str) -> list[Kernel]:
         Convolution(isa=isa, filters=20, channels=8, element="bf16", **floats),
         *(kernel(isa=isa, element="bf16_bits", **more) for kernel, more in bits),
         Depthwise(isa=isa, channels=20, element="f32", **floats),
+        Winograd(isa=isa, filters=40, channels=20, element="f32", **even),
+        *([Winograd(isa=isa, filters=40, channels=20, element="bf16", **even)] if halved else []),
         Gemv(isa=isa, m=1, k=64, n=40),
         Gemv(isa=isa, m=16, k=64, n=40),  # decoded once for all rows
         Gemv(isa=isa, m=32, k=64, n=40, stack=3, tiles=2),

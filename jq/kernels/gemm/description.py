@@ -70,8 +70,8 @@ class Gemm(MatrixPanels, PackedProduct):
             raise InternalError(f"no {self.streams} streams of {self.label}")
         if self.on_tiles and self.sequences:
             raise InternalError(f"all rows of {self.label} are computed, side by side")
-        if self.floats and (self.batch > 1 or self.sequences or self.streams > 1):
-            raise InternalError(f"floats of {self.label} are rows of one matrix")
+        if self.floats and (self.sequences or self.streams > 1):
+            raise InternalError(f"all rows of floats of {self.label} are computed, side by side")
 
     @property
     def label(self) -> str:

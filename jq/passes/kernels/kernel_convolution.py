@@ -72,6 +72,7 @@ class Lower:
     conv: Convolved
     isa: str
     element: str = "i8"
+    winograd: bool = False
 
     @property
     def unsigned(self) -> bool:
@@ -160,7 +161,8 @@ class Lower:
         kernel = kernels.Convolution(
             **described, filters=conv.filters, groups=conv.groups, column_zero=zeros
         )
-        return kernel, conv.weight
+        fewer = kernels.Winograd.of(kernel) if self.winograd else None
+        return fewer or kernel, conv.weight
 
     def input(self, kernel: _Kernel) -> ir.Value:
         """The codes as the kernel reads them."""

@@ -9,6 +9,8 @@ Convolutions likewise, and float32 numbers. The kernel rounds its rows to bfloat
 float32 in another order than those of a plain product. Behind products of bfloat16, an activation
 function is within the bound that its step states; float32 takes the exact steps alone."""
 
+from functools import partial
+
 import numpy as np
 
 from jq.formats import Deferred, Encoding
@@ -36,7 +38,8 @@ class KernelFloats(Pass):
             name, element = string_attr(op, NAME) or "product", element_of(program, op)
             if name in stored or element is None:
                 continue
-            lower = _product if Dims.match(op) else _convolution
+            fewer = cx.settings.winograd
+            lower = _product if Dims.match(op) else partial(_convolution, winograd=fewer)
             try:
                 if not get_isa(isa or "").rounds:
                     raise NoKernel(f"no fused multiplication and addition of {isa}")
@@ -95,7 +98,9 @@ def _product(program: Program, op: Op, name: str, isa: str, element: str) -> str
         )
 
 
-def _convolution(program: Program, op: Op, name: str, isa: str, element: str) -> str:
+def _convolution(
+    program: Program, op: Op, name: str, isa: str, element: str, winograd: bool
+) -> str:
     """Replaces a convolution and what follows it by a call; the kernel's name."""
     value, filter = op.operands[0], evaluate(program, op.operands[1])
     if filter is None:
@@ -106,7 +111,7 @@ def _convolution(program: Program, op: Op, name: str, isa: str, element: str) ->
     c = Contract(op, name, CONVOLUTION, attributes_of(op), shapes, given, ("", ""))
     with at(op):
         x = OPS.convert(unrounded(value), np.float32)
-    return convolution(program, c, x, filter, None, isa, element)
+    return convolution(program, c, x, filter, None, isa, element, winograd)
 
 
 def convolution(
@@ -117,6 +122,7 @@ def convolution(
     decoded: ir.Value | None,
     isa: str,
     element: str,
+    winograd: bool = False,
 ) -> str:
     """Replaces a convolution of `x` and what follows it by a call; the kernel's name. Of a filter
     that each call decodes, `filter` has the shape alone."""
@@ -126,7 +132,7 @@ def convolution(
     tail = Tail((), (), (c.op,))
     if conv.layout.channels_last:
         tail = Tail.behind(program, c.op, conv.filters, exact=element == "f32")
-    lower = Lower(program, conv, isa, element)
+    lower = Lower(program, conv, isa, element, winograd)
     with at(tail.last):
         kernel, operands = lower.kernel(tail.steps, [])
         return tail.lower(program, c.name, kernel, operands, conv.layout.result)
