@@ -2,6 +2,7 @@
 for each line of tiles."""
 
 import math
+from collections.abc import Callable
 
 from iree.compiler import ir
 
@@ -32,8 +33,14 @@ def _back(b: Builder, m: Values) -> list[ir.Value]:
     return [b.add(b.add(m[0], m[1]), m[2]), b.sub(b.sub(m[1], m[2]), m[3])]
 
 
-def _by_column(rows: list[list[ir.Value]]) -> list[tuple[ir.Value, ...]]:
-    return list(zip(*rows, strict=True))
+def _both_ways(
+    b: Builder,
+    step: Callable[[Builder, Values], list[ir.Value]],
+    read: Callable[[int, int], ir.Value],
+) -> list[list[ir.Value]]:
+    """The 4x4 numbers that are read, by a step along H and then along W."""
+    columns = [step(b, [read(i, j) for i in range(SIDE)]) for j in range(SIDE)]
+    return [step(b, row) for row in zip(*columns, strict=True)]
 
 
 def _points(conv: Winograd, image: Operand) -> Operand:
@@ -48,7 +55,6 @@ def _points(conv: Winograd, image: Operand) -> Operand:
         sample, top = b.divided(ids[0], lines), b.scaled(b.modulo(ids[0], lines), 2)
         with b.loop(0, conv.line, writes=out) as tiles:
             left = b.scaled(tiles.index, 2 * conv.channels)
-
             with b.loop(0, math.ceil(conv.channels / isa.lanes), writes=out) as vectors:
                 channel = b.part(vectors.index, isa.lanes, conv.channels)
 
@@ -57,8 +63,7 @@ def _points(conv: Winograd, image: Operand) -> Operand:
                     at = [sample, b.offset(top, i), column]
                     return dot.floats(b, tensors[0], at, isa.lanes, conv.channels)
 
-                columns = [_there(b, [read(i, j) for i in range(SIDE)]) for j in range(SIDE)]
-                points = [v for row in _by_column(columns) for v in _there(b, row)]
+                points = [v for row in _both_ways(b, _there, read) for v in row]
                 if conv.halves:
                     pairs = zip(points[::2], points[1::2], strict=True)
                     bits = [dot.halves(b, isa, pair) for pair in pairs]
@@ -82,7 +87,6 @@ def _pixels(conv: Winograd, operands: Operands) -> list[ir.Value]:
         sample, first = b.divided(ids[0], high // 2), b.scaled(ids[0], conv.line)
         with b.loop(0, conv.line, writes=out) as tiles:
             tile = b.offset(first, tiles.index)
-
             with b.loop(0, math.ceil(conv.filters / isa.lanes), writes=out) as vectors:
                 column = b.part(vectors.index, isa.lanes, conv.filters)
 
@@ -90,11 +94,10 @@ def _pixels(conv: Winograd, operands: Operands) -> list[ir.Value]:
                     at = [SIDE * i + j, tile, column]
                     return b.load(sums, at, vec(isa.lanes, "f32"), conv.filters)
 
-                columns = [_back(b, [read(i, j) for i in range(SIDE)]) for j in range(SIDE)]
                 panel = Columns(isa.lanes, 1, column, conv.filters)
                 epilogue, finished = Epilogue(b, conv.epilogue, steps, panel), []
-                for i, row in enumerate(_by_column(columns)):
-                    for j, value in enumerate(_back(b, row)):
+                for i, row in enumerate(_both_ways(b, _back, read)):
+                    for j, value in enumerate(row):
                         to = b.offset(b.scaled(tiles.index, 2), i * wide + j)
                         pixel = b.offset(b.scaled(ids[0], 2 * wide), to)
                         finished.append(Row([value], [pixel], [to], [sample], column))
