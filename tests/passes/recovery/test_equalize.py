@@ -14,7 +14,7 @@ from jq.ir import Program
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, prepare
-from jq.passes.recovery import _channel_trials
+from jq.passes.recovery import equalize
 from jq.passes.recovery._product_inputs import find_inputs
 from jq.passes.recovery.equalize import Equalize
 from jq.planning.decisions import QuantPlan
@@ -101,10 +101,10 @@ def test_numpy_finds_the_ends_of_few_numbers(monkeypatch: pytest.MonkeyPatch) ->
         texts.append(run.text())
         return XlaExecutable(run)
 
-    monkeypatch.setattr(_channel_trials, "XlaExecutable", seen)
-    for most in (0, _channel_trials.NUMBERS):
-        monkeypatch.setattr(_channel_trials, "NUMBERS", most)
-        ends, _ = _channel_trials.extents_of(program, ["a", "b"], calls)
+    monkeypatch.setattr(equalize, "XlaExecutable", seen)
+    for most in (0, equalize.NUMBERS):
+        monkeypatch.setattr(equalize, "NUMBERS", most)
+        ends, _ = equalize.extents_of(program, ["a", "b"], calls)
         found.append({name: np.array(own).tolist() for name, own in ends.items()})
     assert found[0] == found[1] and found[0].keys() == {"a", "b"}
     assert ["stablehlo.reduce(" in text for text in texts] == [True, False]
