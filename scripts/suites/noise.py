@@ -42,6 +42,7 @@ STEPS = {
     "int4-weight-only": Steps(7),
     "int8-dynamic": Steps(127, 255),
     "int8-static": Steps(127, 255),
+    "bf16": Steps(256, 256),  # half a step of the largest number
 }
 
 
