@@ -115,6 +115,10 @@ def load_toml(kind: str, name: str) -> tuple[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, RecursionError, OverflowError, ValueError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
         raise UserError(f"cannot read {path.name}: {reason:.200}", location=str(path)) from error
+    if not data:
+        raise UserError(
+            f"{path.name} says nothing", location=str(path), hint=f"ours: jaxq list {kind}"
+        )
     return path.stem.encode("utf-8", "backslashreplace").decode(), data
 
 

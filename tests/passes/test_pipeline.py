@@ -111,6 +111,7 @@ def test_overrides_win_over_the_file():
     ("text", "message"),
     [
         ("[settings", "cannot read mine.toml"),
+        ("# nothing", "mine.toml says nothing.*ours: jaxq list pipelines"),
         ("setings = {}", "unknown key 'setings' in pipeline mine; known: .*settings"),
         ("[weights]\nformat = 'int4'", r"setting 'weights' outside of \[settings\]; write it"),
         ("[settings]\nweights.fromat = 'int8'", "unknown setting 'weights.fromat' in pipeline"),
