@@ -622,6 +622,19 @@ CASES |= {
     "gpt-neox-in-turn": ("gpt_neox", NEOX | {"use_parallel_residual": False}),
     "apertus": ("apertus", {}),
     "flex-olmo": ("flex_olmo", {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2}),
+    "gpt-neo": (
+        "gpt_neo",
+        {
+            "num_layers": 2,
+            "num_heads": 4,
+            "num_key_value_heads": 4,
+            "head_dim": 8,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 4,
+        },
+    ),
+    "gpt-j": ("gptj", GPT | {"rotary_dim": 4}),
+    "falcon": ("falcon", {"bias": True, "ffn_hidden_size": 40, "num_key_value_heads": 1}),
     "olmo": ("olmo", {"head_dim": 8}),
     "olmo-clipped": ("olmo", {"head_dim": 8, "clip_qkv": 0.5}),
     "bamba": ("bamba", MAMBA | {"num_hidden_layers": 3, "attn_layer_indices": [1]}),
@@ -668,7 +681,9 @@ def main() -> None:
     for seed, (case, (kind, changes)) in enumerate(CASES.items()):
         if case in found:
             continue
-        config = CONFIG_MAPPING[kind](**{**BASE, **changes})
+        own, given_own = CONFIG_MAPPING[kind], {**BASE, **changes}
+        computed = [key for key in given_own if isinstance(getattr(own, key, None), property)]
+        config = own(**{key: given_own[key] for key in given_own if key not in computed})
         config._attn_implementation = "eager"
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
         tied = config.tie_word_embeddings

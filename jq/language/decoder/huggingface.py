@@ -23,7 +23,7 @@ from jq.language.decoder.reading import Reader
 _BOTH = "use_bidirectional_attention"
 # What old checkpoints hold and the config gives, and parts for multi-token prediction (MTP).
 _UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*|.*\.att[a-z]+\.(masked_)?bias")
-_LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
+_LOCAL = ("sliding_attention", "chunked_attention", "local")  # kinds of layers with a window
 _OFF = ("softcapping", "is_causal", "norm_topk_prob", "rope_interleave")
 _ORIGINAL = "original_max_position_embeddings"
 _TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")

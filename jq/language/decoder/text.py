@@ -16,13 +16,15 @@ _INSIDE = ("language_model.", "text_model.")
 _HEAD = 256  # of Gemma 4 where a config does not say
 _OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
 # Of older models: what stands in front of names, and keys with the later ones.
-_OLD = re.compile(r"^((transformer\.)?(?=(h|wte|wpe|ln_f)\.)|gpt_neox\.|(model\.)?decoder\.)")
-LATER = {"layers_block_type": "layer_types", "num_layers": "num_hidden_layers"}
+_BARE = r"(transformer\.)?(?=(h|wte|wpe|ln_f|word_embeddings)\.)"
+_OLD = re.compile(rf"^({_BARE}|gpt_neox\.|(model\.)?decoder\.)")
+LATER = dict.fromkeys(("layers_block_type", "attention_layers"), "layer_types")
+LATER |= dict.fromkeys(("n_layer", "num_layers"), "num_hidden_layers")
 LATER |= dict.fromkeys(("moe_k", "moe_topk"), "num_experts_per_tok")
-LATER |= dict.fromkeys(("n_inner", "ffn_dim"), "intermediate_size")
-LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
+LATER |= dict.fromkeys(("n_inner", "ffn_dim", "ffn_hidden_size"), "intermediate_size")
 LATER |= {"layer_norm_epsilon": "rms_norm_eps", "attn_layer_indices": "full_attn_idxs"}
-LATER |= {"n_head": "num_attention_heads", "n_positions": "max_position_embeddings"}
+LATER |= dict.fromkeys(("n_head", "num_heads"), "num_attention_heads")
+LATER |= {"n_embd": "hidden_size", "n_positions": "max_position_embeddings"}
 LATER |= {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
 NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
@@ -55,6 +57,8 @@ def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, s
 def with_later_names(values: dict[str, Any]) -> dict[str, Any]:
     """A config with keys of older models by their later names as well."""
     found = {new: values[old] for old, new in LATER.items() if old in values}
+    if "attention_layers" in values:  # of GPT Neo
+        values = {**values, "sliding_window": values.get("window_size", 256)}
     if isinstance(kinds := values.get("mlp_layer_types"), list):
         values = {**values, "mlp_layer_types": [int(kind == "sparse") for kind in kinds]}
     return values | {new: value for new, value in found.items() if values.get(new) is None}

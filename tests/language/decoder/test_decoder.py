@@ -30,6 +30,7 @@ NO_GGUF = {"mistral", "qwen2-window", "gemma2-scale", "qwen3-shares"}
 NO_GGUF |= {"llama4", "minicpm3", "ministral", "glm", "deepseek3"}
 NO_GGUF |= {"glm4-latent", "youtu", "internlm3", "vaultgemma", "helium"}
 NO_GGUF |= {"solar-open", "opt", "cohere2-whole", "flex-olmo", "bamba"}
+NO_GGUF |= {"gpt-neo", "gpt-j"}
 NO_GGUF |= {"gemma4-keys", "gemma3-exact-gelu", "deepseek3-groups", "stablelm-heads"}
 NO_GGUF |= {"falcon-h1-gelu", "falcon-h1-biases", "phi-heads", "deepseek3-halves"}
 QUICK = {"xla_backend_optimization_level": 0}  # most of the time is the compiler's

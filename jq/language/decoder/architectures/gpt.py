@@ -51,8 +51,37 @@ _GPT2.like(
     | {"layer_norm_elementwise_affine": (True,)},
     swapped=(),
 )
+_GPT2.like(
+    "gpt_neo",
+    {"gpt_neo": ("types", 256)},
+    names=_GPT2.names._replace(gguf={}).but(
+        *(f"attention/{n}=,attn.attention.{n[0]}_proj" for n in ("query", "key", "value")),
+        "attention/qkv=-,- attention/output=,attn.attention.out_proj",
+    ),
+    keys={"attention_scale": fixed(1.0)},
+    mixers={"global": ("attention",), "local": ("attention",)},
+    defaults={"layer_types": []},
+    only={},
+    swapped=(),
+)
+_GPT2.like(
+    "gptj",
+    {"gptj": FULL},
+    names=names.ALL._replace(gguf={}).but(
+        *(f"attention/{n}=,attn.{n[0]}_proj" for n in ("query", "key", "value")),
+        "attention/output=,attn.out_proj attention/norm=,ln_1 mlp/norm=-,- mlp/gate=-,-",
+        "mlp/up=,mlp.fc_in mlp/down=,mlp.fc_out",
+        _LAST.format("ln_f", "wte"),
+    ),
+    own=_PLAIN | {"parallel": True, "pairs": "neighbours"},
+    positions="all",
+    switches={"attention": base.NEVER, "head": base.ALWAYS},
+    only={},
+    swapped=(),
+    defaults={"rotary_dim": 64},
+)
 _SIDE = Key("use_parallel_residual", "use_parallel_residual", True)
-Architecture(
+_NEOX = Architecture(
     "gptneox",
     {"gpt_neox": FULL},
     activation="gelu",
@@ -65,4 +94,21 @@ Architecture(
     switches={"attention": ("attention_bias", True), "mlp": base.ALWAYS},
     keys={"epsilon": LAYER, "parallel": _SIDE, "heads_together": fixed(True, False)},
     defaults={"partial_rotary_factor": 0.25},
+)
+# Falcon as its 7B: queries of all heads, and one head of keys and values.
+_NEOX.like(
+    "falcon",
+    {"falcon": FULL},
+    activation_key="activation",
+    names=_NEOX.names.but(
+        "attention/qkv=,self_attention.query_key_value attention/output=,self_attention.dense",
+        "/head/weight:,lm_head.weight mlp/norm=-,-",
+        _LAST.format("ln_f", "word_embeddings"),
+    ),
+    own=_PLAIN,
+    switches=dict.fromkeys(("attention", "mlp"), ("bias", False)),
+    only={"alibi": (False,), "new_decoder_architecture": (False,)}
+    | dict.fromkeys(("multi_query", "parallel_attn"), (True,)),
+    keys={**_GPT2.keys, "heads_together": fixed(False)},
+    defaults={"partial_rotary_factor": None, "num_key_value_heads": 1},
 )
