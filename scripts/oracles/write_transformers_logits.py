@@ -635,6 +635,22 @@ CASES |= {
     ),
     "gpt-j": ("gptj", GPT | {"rotary_dim": 4}),
     "falcon": ("falcon", {"bias": True, "ffn_hidden_size": 40, "num_key_value_heads": 1}),
+    "hyperclovax": (
+        "hyperclovax",
+        {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "logits_scaling": 2.0},
+    ),
+    "phi-experts": (
+        "phimoe",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "router_jitter_noise": 0.2,
+            "head_dim": 8,
+            "rope_parameters": LONG | {"short_mscale": 1.25, "long_mscale": 1.25},
+        },
+    ),
     "olmo": ("olmo", {"head_dim": 8}),
     "olmo-clipped": ("olmo", {"head_dim": 8, "clip_qkv": 0.5}),
     "bamba": ("bamba", MAMBA | {"num_hidden_layers": 3, "attn_layer_indices": [1]}),

@@ -54,7 +54,9 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
         logits = dense(p["router"], x)
         chance = jax.nn.sigmoid(logits) if sigmoid else jax.nn.softmax(logits, axis=-1)
     grouped = config.get("groups", 1) > 1
-    if "preference" in p["router"] or grouped:
+    if config.get("reach"):
+        best, chosen = _of_those_near(config, logits)
+    elif "preference" in p["router"] or grouped:
         more = p["router"].get("preference")
         # [experts], or [1, experts] as in files of Ernie.
         wanted = chance if more is None else chance + more.reshape(-1)
@@ -73,6 +75,19 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
         first, last = (weight, 1.0) if config.get("shares_go_in") else (1.0, weight)
         total = total + last * gated(config, p["experts"][str(i)], x * first)
     return total
+
+
+def _of_those_near(config: Config, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The best experts, one after the other, each with its chance among what is left and within
+    `reach` of it, as a share (Liu et al. 2024)."""
+    left, found = logits, []
+    for _ in range(config.experts_used):
+        top = left.max(axis=-1, keepdims=True)
+        far = (top - logits) / jnp.maximum(jnp.abs(logits), top) > config.get("reach")
+        found.append(jax.lax.top_k(jax.nn.softmax(jnp.where(far, -jnp.inf, left), axis=-1), 1))
+        left = jnp.where(jnp.arange(config.experts) == found[-1][1], -jnp.inf, left)
+    best, chosen = (jnp.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))
+    return best, chosen
 
 
 def _of_best_groups(config: Config, wanted: jax.Array) -> jax.Array:

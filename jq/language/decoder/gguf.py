@@ -138,6 +138,7 @@ class _Reader(Reader):
         scale = self.get("rope.scaling.attn_factor", 0.0)
         if kind == "longrope":
             given |= {f"{name}_factor": self._factors(f"factors_{name}") for name in _SPANS}
+            given |= dict.fromkeys(("short_mscale", "long_mscale"), 0.0)
             del given["factor"]  # without one, the ratio of the contexts
             given["attention_factor"], scale = scale, 1.0
 

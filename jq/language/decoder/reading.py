@@ -113,7 +113,7 @@ class Reader(ABC):
         found["inner"] = self.size(_EXPERT, inner) if experts else inner
         found["experts"] = experts
         found["experts_used"] = self.size(_EXPERTS_USED) if experts else 0
-        found.setdefault("attention_scale", head**-0.5)
+        found["attention_scale"] = found.get("attention_scale") or head**-0.5
         found.setdefault("activation", known.activation)
         weight, size = float(own.pop("heat", 0)), float(own.pop("heat_every", 1))
         heat, sharing = (weight, size, float(own.pop("heat_first", 0))), own.get("sharing", 0)

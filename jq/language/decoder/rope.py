@@ -104,7 +104,10 @@ def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., A
     if kind in ("longrope", "su"):
         lists = [get(f"{name}_factor", []) for name in ("short", "long")]
         near, far = (plain(base, dims).divided(factors).frequencies for factors in lists)
-        scale = scale or longrope_scale(get("factor", context / original), original)
+        own = get("short_mscale", 0.0)  # of Phi 3.5 with experts
+        if get("long_mscale", own) != own:
+            raise ValueError("short_mscale and long_mscale differ")
+        scale = scale or own or longrope_scale(get("factor", context / original), original)
         return Rope(near, scale, far, original)
     factor = get("factor", context / original if kind == "yarn" else None)
     if kind == "linear":

@@ -464,6 +464,10 @@ def test_shares_of_minimax_have_no_factor(tmp_path):
     assert config_of(tmp_path, "minimax_m2", {"routed_scaling_factor": 3.0}).get("share_scale") == 1
 
 
+UNEVEN = {"rope_type": "longrope", "short_mscale": 1.25, "long_mscale": 1.5}
+UNEVEN |= dict.fromkeys(("short_factor", "long_factor"), [1.0] * 4)
+
+
 @pytest.mark.parametrize(
     ("case", "change", "key"),
     [
@@ -503,6 +507,9 @@ def test_shares_of_minimax_have_no_factor(tmp_path):
         ("gpt-neo", {"window_size": 0}, "sliding_window is 0"),
         ("falcon", {"new_decoder_architecture": True}, "new_decoder_architecture is True"),
         ("falcon", {"alibi": True}, "alibi is True"),
+        ("hyperclovax", {"use_post_norm": False}, "use_post_norm is False"),
+        ("phi-experts", {"rope_scaling": UNEVEN}, "short_mscale and long_mscale differ"),
+        ("phi-experts", {"num_experts_per_tok": 1}, "num_experts_per_tok is 1"),
         ("mixtral", {"num_local_experts": 5}, "num_local_experts is 5"),
         ("smollm3", {"no_rope_layers": [1, 0, 2, "a"]}, "no_rope_layers are"),
         ("smollm3", {"no_rope_layers": "none"}, "no_rope_layers are 'none'"),

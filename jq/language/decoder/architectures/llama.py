@@ -33,6 +33,18 @@ _SCALES = {
 }
 _LOCAL = ("num_local_experts",)
 _GRANITE = _LLAMA.like("granite", {"granite": FULL}, keys=_SCALES, experts=_LOCAL)
+_GRANITE.like(
+    "hyperclovax",
+    {"hyperclovax": FULL},
+    names=names.ALL._replace(gguf={}).but(
+        "attention/norm_after=,post_norm1 mlp/norm_after=,post_norm2"
+    ),
+    keys={
+        "attention_scale": Key(lambda get: get("attention_multiplier", 0.0), lambda get: 0.0),
+        "logit_scale": Key("logits_scaling", lambda get: 1.0, 1.0),
+    },
+    only={"use_post_norm": (True,)},
+)
 STACKS = (
     "mlp/router=,block_sparse_moe.router.layer mlp/shared/gate_up=,shared_mlp.input_linear"
     " mlp/shared/down=,shared_mlp.output_linear"

@@ -64,6 +64,20 @@ _DOTS.like(
     switches={"norms": base.ALWAYS},
     defaults={"rotary_dim": 0, "partial_rotary_factor": 1.0, "routed": {}},
 )
+# Phi 3.5 with experts. GGUF files are read as llama.cpp reads them, by the chances of all experts.
+Architecture(
+    "phimoe",
+    {"phimoe": ("all", None)},
+    experts=("num_local_experts",),
+    own={"norm": "layer"},
+    only={"num_experts_per_tok": (2,)},
+    switches={"head": ("lm_head_bias", False)},
+    keys={
+        "epsilon": Key("rms_norm_eps", base.LAYER.gguf, 1e-5),
+        "normal_shares": fixed(False, True),
+        "reach": Key(lambda get: 2 * get("router_jitter_noise", 0.01), lambda get: 0.0),
+    },
+)
 _ERNIE = Architecture(
     "ernie4_5-moe",
     {"ernie4_5_moe": FULL},
