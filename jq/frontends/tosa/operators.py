@@ -37,6 +37,11 @@ Known = Mapping[str, np.ndarray]
 Call = Callable[[Operator, Read, Known], Array]
 
 
+def _convolved(x: Array, w: Array, strides: Any, padding: Any, **how: Any) -> Array:
+    how["dimension_numbers"] = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, w, strides, padding, **how)
+
+
 def _zero(known: Known, name: str) -> Any:
     return known[name].reshape(()).astype(I32)
 
@@ -56,16 +61,9 @@ def _window(op: Operator, read: Read, known: Known) -> Array:
     )
     if of_w:
         x, w, zero = x.astype(I32) - zero, w.astype(I32) - of_w, np.int32(0)
-    made = jax.lax.conv_general_dilated(
-        x,
-        w,
-        op.list_of("stride", 2),
-        "VALID",
-        rhs_dilation=op.list_of("dilation", 2),
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=groups,
-        preferred_element_type=I32,
-    )
+    stride, dilation = op.list_of("stride", 2), op.list_of("dilation", 2)
+    how = {"feature_group_count": groups, "preferred_element_type": I32}
+    made = _convolved(x, w, stride, "VALID", rhs_dilation=dilation, **how)
     return made - zero * w.astype(I32).sum((0, 1, 2), dtype=I32) + bias
 
 
@@ -74,25 +72,15 @@ def _transposed(op: Operator, read: Read, known: Known) -> Array:
     zero, of_w = (_zero(known, name) for name in op.inputs[3:5])
     x, w = x.astype(I32) - zero, w.astype(I32) - of_w
     pads, stride = op.list_of("out_pad", 4), op.list_of("stride", 2)
-    padding = [
-        (k - 1 + a, k - 1 + b) for k, a, b in zip(w.shape[1:3], pads[::2], pads[1::2], strict=True)
-    ]
-    made = jax.lax.conv_general_dilated(
-        x,
-        jnp.flip(w, (1, 2)).transpose(1, 2, 3, 0),
-        (1, 1),
-        padding,
-        lhs_dilation=stride,
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-    return made + bias
+    sides = zip(w.shape[1:3], pads[::2], pads[1::2], strict=True)
+    padding = [(k - 1 + a, k - 1 + b) for k, a, b in sides]
+    kernel = jnp.flip(w, (1, 2)).transpose(1, 2, 3, 0)
+    return _convolved(x, kernel, (1, 1), padding, lhs_dilation=stride) + bias
 
 
 def _matmul(op: Operator, read: Read, known: Known) -> Array:
-    a, b = (
-        read(x).astype(I32) - _zero(known, z)
-        for x, z in zip(op.inputs[:2], op.inputs[2:], strict=True)
-    )
+    pairs = zip(op.inputs[:2], op.inputs[2:], strict=True)
+    a, b = (read(x).astype(I32) - _zero(known, z) for x, z in pairs)
     return jax.lax.dot_general(a, b, (([2], [1]), ([0], [0])))
 
 
@@ -158,9 +146,8 @@ def _gather(op: Operator, read: Read, known: Known) -> Array:
 
 def _slice(op: Operator, read: Read, known: Known) -> Array:
     start, size = (known[name].tolist() for name in op.inputs[1:])
-    return jax.lax.slice(
-        read(op.inputs[0]), start, [a + n for a, n in zip(start, size, strict=True)]
-    )
+    end = [a + n for a, n in zip(start, size, strict=True)]
+    return jax.lax.slice(read(op.inputs[0]), start, end)
 
 
 def _pad(op: Operator, read: Read, known: Known) -> Array:
