@@ -21,10 +21,12 @@ class Graph:
 
     def __init__(self, data: bytes, path: Path) -> None:
         self.path = path
-        self.model = self._parsed(data)
         try:
+            self.model = SCHEMA.decode("Model", data)
             self.main = self.model["subgraphs"][0]
             self.tensors, self.buffers = self.main["tensors"], self.model["buffers"]
+        except UserError as error:
+            raise self.damaged(error.message) from error
         except (KeyError, IndexError) as error:
             raise self.damaged("there is no graph in it") from error
         self.nodes: list[Any] = []
@@ -35,12 +37,6 @@ class Graph:
         self.states: dict[str, int] = {}  # the tensors that are read of them first
         self.assigned: dict[str, int] = {}
         self.op = ""  # that is read, for messages
-
-    def _parsed(self, data: bytes) -> dict[str, Any]:
-        try:
-            return SCHEMA.decode("Model", data)
-        except UserError as error:
-            raise self.damaged(error.message) from error
 
     def damaged(self, why: str) -> UserError:
         return UserError(f"no TFLite model, or a damaged one: {why}", location=str(self.path))
