@@ -65,12 +65,9 @@ class JaxOps:
     shift_right = _op(lax.shift_right_logical)
     equal = _op(lax.eq)
     select = _op(lax.select)
+    reduce_max = _op(lambda x, axes: _kept(lax.reduce_max(x, tuple(axes)), x, axes))
+    reduce_min = _op(lambda x, axes: _kept(lax.reduce_min(x, tuple(axes)), x, axes))
 
-    def reduce_max(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
-        return self._keep(lax.reduce_max(x, tuple(axes)), x, axes)
 
-    def reduce_min(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
-        return self._keep(lax.reduce_min(x, tuple(axes)), x, axes)
-
-    def _keep(self, y: jax.Array, x: jax.Array, axes: Sequence[int]) -> jax.Array:
-        return lax.reshape(y, tuple(1 if i in axes else n for i, n in enumerate(x.shape)))
+def _kept(y: jax.Array, x: jax.Array, axes: Sequence[int]) -> jax.Array:
+    return lax.reshape(y, tuple(1 if i in axes else n for i, n in enumerate(x.shape)))

@@ -102,26 +102,17 @@ def _drop_meshes(module: ir.Module) -> None:
 
 def refusal(target: str, path: str) -> UserError:
     """The error for a call of `target` under `path`, as JAX writes it (`jit(f)/jit(qr)/geqrf`)."""
-    scope = clean_scope(path)
     if routine := _LAPACK.match(target):
-        name = written(path) or "linear algebra"
-        return UserError(
-            f"{name} is done by LAPACK ({routine[1]}), which only JAX on a CPU calls: no target"
-            " has it",
-            op=scope or None,
-            hint=_ELSEWHERE,
-        )
-    if "callback" in target:
-        return UserError(
-            "the model calls back into Python, which no compiled program can",
-            op=scope or None,
-            hint="take the callback (pure_callback, io_callback) out of the model",
-        )
-    return UserError(
-        f"the model calls {target}, code outside of StableHLO that no target has",
-        op=scope or None,
-        hint="rewrite that part of the model with ordinary array operations",
-    )
+        what = f"{written(path) or 'linear algebra'} is done by LAPACK ({routine[1]}), which only"
+        what += " JAX on a CPU calls: no target has it"
+        hint = _ELSEWHERE
+    elif "callback" in target:
+        what = "the model calls back into Python, which no compiled program can"
+        hint = "take the callback (pure_callback, io_callback) out of the model"
+    else:
+        what = f"the model calls {target}, code outside of StableHLO that no target has"
+        hint = "rewrite that part of the model with ordinary array operations"
+    return UserError(what, op=clean_scope(path) or None, hint=hint)
 
 
 def left_out(target: str, op: Op) -> str | None:

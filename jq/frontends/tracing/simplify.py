@@ -33,6 +33,7 @@ import math
 
 import numpy as np
 
+from jq.frontends.tracing.quantized_types import all_ops
 from jq.ir import Op, at, dtype_of, ir, last_of, shape_of, stablehlo, to_dtype, walk
 from jq.ir.arrays import OPS, SAFE_KINDS
 from jq.ir.build import inlined, integer, like, replace, strided_slice, string_attr
@@ -48,12 +49,11 @@ TOTAL = "#stablehlo<comparison_type TOTALORDER>"
 def sort_approximate(module: ir.Module) -> None:
     """Replaces the calls in place; the comparing functions stay, and have no reader then."""
     functions = functions_of(module)
-    for function in functions.values():
-        for op in walk(function.entry_block):
-            if string_attr(op, "call_target_name") == TARGET:
-                symbol = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0])
-                with at(op):
-                    replace(op, _sorted(op, functions[symbol.value].entry_block))
+    for op in all_ops(module):
+        if string_attr(op, "call_target_name") == TARGET:
+            symbol = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0])
+            with at(op):
+                replace(op, _sorted(op, functions[symbol.value].entry_block))
 
 
 def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
@@ -80,11 +80,10 @@ def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
 
 def plain_products(module: ir.Module) -> None:
     """Replaces the products of all functions in place."""
-    for function in functions_of(module).values():
-        for op in list(walk(function.entry_block)):
-            if ALGORITHM in op.attributes:  # only products have one
-                with at(op):
-                    replace(op, [_plain(op)])
+    for op in all_ops(module):
+        if ALGORITHM in op.attributes:  # only products have one
+            with at(op):
+                replace(op, [_plain(op)])
 
 
 def _plain(op: Op) -> ir.Value:
