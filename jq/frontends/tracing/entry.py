@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -79,28 +78,18 @@ def _imported(data: bytes, path: Path, sizes: Mapping[str, int] | None) -> Impor
 
 
 def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
-    lowered = lower(model, sizes)
-    constants, notes = flatten(lowered.module, [name for name, _ in lowered.params])
-    weights = bind(main_of(lowered.module).entry_block, len(lowered.inputs), lowered.params)
-    update_signature(main_of(lowered.module))
-    trees = lowered.in_tree, lowered.out_tree
-    return make_program(
-        lowered.module,
-        {**weights, **constants},
-        lowered.inputs,
-        lowered.outputs,
-        trees,
-        notes=[*lowered.notes, *notes],
-        traced=True,
-    )
+    found = lower(model, sizes)
+    constants, notes = flatten(found.module, [name for name, _ in found.params])
+    main = main_of(found.module)
+    weights = bind(main.entry_block, len(found.inputs), found.params)
+    update_signature(main)
+    notes = [*found.notes, *notes]
+    return make_program(found, {**weights, **constants}, notes=notes, traced=True)
 
 
 def _from_module(imported: Imported) -> Program:
     constants, notes = flatten(imported.module)
-    trees = imported.in_tree, imported.out_tree
-    return make_program(
-        imported.module, constants, imported.inputs, imported.outputs, trees, notes=notes
-    )
+    return make_program(imported, constants, notes=notes)
 
 
 def flatten(
@@ -133,19 +122,12 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
 
 
 def make_program(
-    module: ir.Module,
-    weights: Mapping[str, Leaf],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    trees: tuple[Any, Any],
-    *,
-    notes: Sequence[str] = (),
-    traced: bool = False,
+    found: Imported, weights: Mapping[str, Leaf], *, notes: Sequence[str] = (), traced: bool = False
 ) -> Program:
     """A verified program of `@main(inputs..., weights...)`, whose ops have their names."""
-    check_depth(trees[0], "inputs")
-    check_depth(trees[1], "outputs")
-    main = main_of(module)
+    check_depth(found.in_tree, "inputs")
+    check_depth(found.out_tree, "outputs")
+    module, main = found.module, main_of(found.module)
     block = main.entry_block
     terminator = block.operations[len(block.operations) - 1]
     for key in ("res_attrs", "arg_attrs"):
@@ -159,10 +141,10 @@ def make_program(
     program = Program(
         module,
         {name: data_of(leaf) for name, leaf in weights.items()},
-        _specs(inputs, list(block.arguments)[: len(inputs)]),
-        _specs(outputs, list(terminator.operands)),
-        in_tree=trees[0],
-        out_tree=trees[1],
+        _specs(found.inputs, list(block.arguments)[: len(found.inputs)]),
+        _specs(found.outputs, list(terminator.operands)),
+        in_tree=found.in_tree,
+        out_tree=found.out_tree,
         notes=tuple(notes),
     )
     for note in notes:

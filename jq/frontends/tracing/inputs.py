@@ -34,6 +34,13 @@ def leaf_names(paths: Sequence[Sequence[Any]], kind: str) -> list[str]:
     return unique(names)
 
 
+def named_leaves(tree: Any, kind: str) -> list[tuple[str, Any]]:
+    """The leaves of a tree with their names."""
+    found = jax.tree_util.tree_leaves_with_path(tree)
+    names = leaf_names([path for path, _ in found], kind)
+    return [(name, leaf) for name, (_, leaf) in zip(names, found, strict=True)]
+
+
 def unique(names: Sequence[str]) -> list[str]:
     """The names, made different from one another as `leaf_names` says."""
     natural, taken = set(names), dict[str, None]()
@@ -46,9 +53,8 @@ def unique(names: Sequence[str]) -> list[str]:
 
 def with_params(model: Model, leaves: Mapping[str, Any]) -> Model:
     """A model like `model` whose parameters of these names are other leaves."""
-    found, tree = jax.tree_util.tree_flatten_with_path(model.params)
-    names = leaf_names([path for path, _ in found], "params")
-    new = [leaves.get(name, leaf) for name, (_, leaf) in zip(names, found, strict=True)]
+    new = [leaves.get(name, leaf) for name, leaf in named_leaves(model.params, "params")]
+    tree = jax.tree_util.tree_structure(model.params)
     return dataclasses.replace(model, params=jax.tree_util.tree_unflatten(tree, new))
 
 

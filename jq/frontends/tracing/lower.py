@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,45 +13,26 @@ from jq.base.tree import check_nesting, treedef_of
 from jq.frontends.model import Model
 from jq.frontends.tracing.custom_calls import without_checks
 from jq.frontends.tracing.dynamic import concrete_shape
-from jq.frontends.tracing.inputs import leaf_names, unique
+from jq.frontends.tracing.inputs import leaf_names, named_leaves, unique
+from jq.frontends.tracing.modules import Imported
 from jq.frontends.tracing.trace_errors import cannot_trace, expected, of_shapes
-from jq.ir import bytecode_of, ir, parse_module
+from jq.ir import bytecode_of, parse_module
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """A module as JAX made it: `@main(input leaves..., param leaves...)`, nothing dropped.
+def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Imported:
+    """Traces `model` with its parameters as arguments; symbolic dimensions get their `sizes`.
 
-    Attributes:
-        inputs: names of the leading arguments.
-        params: name and leaf (array, or what stands for one) of the other arguments.
-        outputs: names of the results.
-        in_tree, out_tree: structure of the tuple of inputs, and of the result.
-        notes: what was left out."""
-
-    module: ir.Module
-    inputs: list[str]
-    params: list[tuple[str, Any]]
-    outputs: list[str]
-    in_tree: Any
-    out_tree: Any
-    notes: tuple[str, ...] = ()
-
-
-def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
-    """Traces `model` with its parameters as arguments; symbolic dimensions get their `sizes`."""
+    The module is as JAX made it: `@main(input leaves..., param leaves...)`, nothing dropped."""
     with jax.enable_x64(True) if model.x64 else nullcontext():
         return _lower(model, sizes)
 
 
-def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
+def _lower(model: Model, sizes: Mapping[str, int] | None) -> Imported:
     param_tree = treedef_of(model.params, "parameters")
-    params = jax.tree_util.tree_leaves_with_path(model.params)
+    params = named_leaves(model.params, "params")
     check_nesting(tuple(model.example_inputs), "inputs")
     examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))
     inputs = _input_names([path for path, _ in examples], model)
-    param_names = leaf_names([path for path, _ in params], "params")
-    named_params = list(zip(param_names, params, strict=True))
 
     def program(*leaves: Any) -> Any:
         args = jax.tree_util.tree_unflatten(in_tree, leaves[: len(examples)])
@@ -60,22 +40,20 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
         check_nesting(found, "outputs")
         return found
 
-    leaves = [*zip(inputs, (leaf for _, leaf in examples), strict=True)]
-    leaves += [(name, leaf) for name, (_, leaf) in named_params]
+    leaves = [*zip(inputs, (leaf for _, leaf in examples), strict=True), *params]
     specs = [_spec(leaf, name, sizes) for name, leaf in leaves]
     try:
         lowered, notes = without_checks(_lowered, program, specs)
     except OF_USERS as error:
         shape = expected(program, specs, inputs) if of_shapes(error) else None
         raise cannot_trace(error, model, shape) from error
-    results, out_tree = jax.tree_util.tree_flatten_with_path(lowered.out_info)
-    return Lowered(
+    return Imported(
         parse_module(bytecode_of(lowered.compiler_ir("stablehlo")), what="the traced model"),
         inputs,
-        [(name, leaf) for name, (_, leaf) in named_params],
-        leaf_names([path for path, _ in results], "out"),
+        [name for name, _ in named_leaves(lowered.out_info, "out")],
         in_tree,
-        out_tree,
+        jax.tree_util.tree_structure(lowered.out_info),
+        params,
         notes,
     )
 

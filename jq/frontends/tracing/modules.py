@@ -1,6 +1,6 @@
 """StableHLO modules from files: text, bytecode, portable artifacts, and what `jax.export` wrote."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from jax import export
 from jq.base.errors import UserError
 from jq.base.from_jax import calling_conventions, leaf_name
 from jq.frontends.tracing.dynamic import argument_shapes, concrete_shape, specialise
-from jq.frontends.tracing.inputs import leaf_names, unique
+from jq.frontends.tracing.inputs import named_leaves, unique
 from jq.ir import Op, context, editing, func, ir, parse_module, stablehlo, tensor_type, walk
 from jq.ir.build import string_attr
 from jq.ir.portable import later_version, newest_version
@@ -21,13 +21,22 @@ from jq.ir.values import functions_of
 
 @dataclass(frozen=True)
 class Imported:
-    """A module with static shapes whose `@main` takes all inputs in order."""
+    """A module with static shapes whose `@main` takes all inputs, then parameters, in order.
+
+    Attributes:
+        inputs: names of the leading arguments.
+        outputs: names of the results.
+        in_tree, out_tree: structure of the tuple of inputs, and of the result.
+        params: name and leaf (array, or what stands for one) of the other arguments.
+        notes: what was left out."""
 
     module: ir.Module
     inputs: list[str]
     outputs: list[str]
     in_tree: Any = None
     out_tree: Any = None
+    params: Sequence[tuple[str, Any]] = ()
+    notes: tuple[str, ...] = ()
 
 
 def parse_stablehlo(data: bytes, where: str) -> ir.Module:
@@ -114,14 +123,11 @@ def read_exported(data: bytes, where: str, sizes: Mapping[str, int] | None) -> I
     module = parse_stablehlo(exported.mlir_module_serialized, where)
     _require_fit(exported, entry(module, where), where)
     args, kwargs = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
-    leaves = jax.tree_util.tree_leaves_with_path(args)
-    named = jax.tree_util.tree_leaves_with_path(kwargs)
-    positional = leaf_names([path for path, _ in leaves], "arg")
-    names = unique([*positional, *(leaf_name(path) for path, _ in named)])
-    shapes = [
-        concrete_shape(aval.shape, name, sizes)
-        for name, (_, aval) in zip(names, [*leaves, *named], strict=True)
-    ]
+    positional = [name for name, _ in named_leaves(args, "arg")]
+    keywords = [leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(kwargs)]
+    names = unique([*positional, *keywords])
+    avals = zip(names, exported.in_avals, strict=True)
+    shapes = [concrete_shape(aval.shape, name, sizes) for name, aval in avals]
     if any(tuple(a.shape) != s for a, s in zip(exported.in_avals, shapes, strict=True)):
         main = entry(module, where)
         first = len(main.type.inputs) - len(exported.module_kept_var_idx)
@@ -129,13 +135,11 @@ def read_exported(data: bytes, where: str, sizes: Mapping[str, int] | None) -> I
         kept = [shapes[i] for i in exported.module_kept_var_idx]
         module = specialise(module, main, [*fixed, *kept], sizes)
     _take_all_arguments(module, entry(module, where), exported, shapes)
-    results = jax.tree_util.tree_leaves_with_path(
-        jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals)
-    )
+    results = jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals)
     return Imported(
         module,
         names,
-        leaf_names([path for path, _ in results], "out"),
+        [name for name, _ in named_leaves(results, "out")],
         jax.tree_util.tree_structure((*args, kwargs) if kwargs else args),
         exported.out_tree,
     )

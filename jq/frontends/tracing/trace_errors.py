@@ -18,7 +18,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.from_jax import of_mesh
 from jq.frontends.model import Model
-from jq.frontends.tracing.inputs import leaf_names
+from jq.frontends.tracing.inputs import named_leaves
 
 # What to write where a model needs the value of what is known only when the program runs.
 INSTEAD: dict[type[Exception], str] = {
@@ -82,12 +82,9 @@ def _hint(error: BaseException, model: Model) -> str | None:
 
 def _settings(model: Model) -> list[str]:
     """Names of inputs and parameters that are Python's own bools and integers."""
-    found = []
-    for tree, kind in ((tuple(model.example_inputs), "arg"), (model.params, "params")):
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        names = leaf_names([path for path, _ in leaves], kind)
-        found += [n for n, (_, leaf) in zip(names, leaves, strict=True) if isinstance(leaf, int)]
-    return found
+    inputs = named_leaves(tuple(model.example_inputs), "arg")
+    leaves = inputs + named_leaves(model.params, "params")
+    return [name for name, leaf in leaves if isinstance(leaf, int)]
 
 
 Shape = tuple[int, ...]

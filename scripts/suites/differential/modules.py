@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.frontends.tracing.entry import flatten, make_program
+from jq.frontends.tracing.modules import Imported
 from jq.ir import Program, parse_module
 from suites.differential import elementwise, movement, products, regions
 from suites.differential.draw import DRAWERS, draw, shape_of
@@ -65,9 +66,8 @@ def module_of(graphs: Sequence[Graph], sets: int = 2) -> Module:
     given = [f"arg{i}" for g in graphs for i, _ in enumerate(g.inputs)]
     results = tuple(len(g.result()) for g in graphs)
     outputs = [f"result{i}" for i in range(sum(results))]
-    program = make_program(
-        module, {**weights, **constants}, given, outputs, (None, None), traced=True
-    )
+    found = Imported(module, given, outputs)
+    program = make_program(found, {**weights, **constants}, traced=True)
     inputs = [[array for g in graphs for _, array in g.inputs]]
     for _ in range(sets - 1):
         inputs.append([numbers(g.rng, v.shape, v.kind) for g in graphs for v, _ in g.inputs])
