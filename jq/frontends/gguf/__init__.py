@@ -150,12 +150,10 @@ def load_parts(path: Path) -> GgufFile:
     first = load_gguf(paths[0])
     count = first.metadata.get("split.count", 1)
     if type(count) is not int or count not in (1, len(paths)):
-        raise UserError(
-            f"this is one of {count!r:.20} parts of a model",
-            location=str(path),
-            hint="name them NAME-00001-of-00003.gguf and so on, or join them: "
-            "llama-gguf-split --merge FIRST_PART JOINED.gguf",
-        )
+        hint = "name them NAME-00001-of-00003.gguf and so on, or join them: "
+        hint += "llama-gguf-split --merge FIRST_PART JOINED.gguf"
+        what = f"this is one of {count!r:.20} parts of a model"
+        raise UserError(what, location=str(path), hint=hint)
     if count == 1:
         return load_gguf(path)
     tensors = dict(first.tensors)

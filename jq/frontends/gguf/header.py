@@ -122,6 +122,7 @@ class Header:
     """`spans`: where each key of the metadata, with its value, begins and ends in the file."""
 
     version: int
+    alignment: int
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
     spans: dict[str, tuple[int, int]]
@@ -147,7 +148,7 @@ def read_header(data: Any, path: str) -> Header:
     for _ in range(tensor_count):
         _read_tensor(cursor, tensors, alignment)
     start = -(-cursor.offset // alignment) * alignment
-    return Header(version, metadata, _placed(cursor, tensors, start), spans)
+    return Header(version, alignment, metadata, _placed(cursor, tensors, start), spans)
 
 
 def _version(cursor: Cursor) -> int:

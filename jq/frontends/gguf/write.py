@@ -13,7 +13,6 @@ from jq.base.system.files import written_whole
 from jq.frontends.gguf.header import Header
 from jq.frontends.gguf.types import TYPES
 
-_ALIGNMENT = "general.alignment"
 _U32 = 4  # a value type of metadata
 
 
@@ -51,7 +50,7 @@ def write_like(
         source, header: the other file's bytes and what was read of them.
         changes: keys that get another u32, or are added.
         told: hears the share of the tensors that is written."""
-    alignment = header.metadata.get(_ALIGNMENT, 32)
+    alignment = header.alignment
     kept = [bytes(source[a:b]) for key, (a, b) in header.spans.items() if key not in changes]
     new = [_string(key) + struct.pack("<II", _U32, value) for key, value in changes.items()]
     entries, offset = b"", 0
