@@ -114,11 +114,8 @@ def _outputs(
 def _is_weight(array: np.ndarray) -> bool:
     """True if the array becomes a parameter. Single numbers, shapes and indices are constants of
     the program, and so is what holds infinities, which is a mask."""
-    if (
-        array.size < 2
-        or array.dtype.hasobject
-        or (array.dtype.kind in "iub" and array.itemsize > 2)
-    ):
+    counts = array.dtype.kind in "iub" and array.itemsize > 2
+    if counts or array.size < 2 or array.dtype.hasobject:
         return False
     if array.dtype.kind == "f" and array.size <= _CHECKED:
         return bool(np.isfinite(array).all())
@@ -151,15 +148,10 @@ def describe_checked(path: Path) -> dict[str, Any]:
 
 def _ask(function: Any, path: Path, **arguments: Any) -> Any:
     check_input(path)
-    beside = (each.stat().st_size for each in path.parent.iterdir() if each.is_file())
-    return WORKER.ask(
-        f"{__name__}:{function.__name__}",
-        b"",
-        str(path),
-        size=sum(beside),  # tensors may lie in any of them
-        path=str(path.resolve()),
-        **arguments,
-    )
+    # Tensors may lie in any of the files beside it.
+    size = sum(each.stat().st_size for each in path.parent.iterdir() if each.is_file())
+    name = f"{__name__}:{function.__name__}"
+    return WORKER.ask(name, b"", str(path), size=size, path=str(path.resolve()), **arguments)
 
 
 def try_load(_: bytes, path: str, sizes: dict[str, Any], values: dict[str, Any]) -> None:

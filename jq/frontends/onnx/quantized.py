@@ -23,6 +23,7 @@ from jq.frontends.onnx.plain_quantized import dequantize_plain, quantize_float
 from jq.frontends.onnx.registry import Given
 from jq.frontends.onnx.values import Codes, Value, Weight, best_known, known, offset_of, plain
 from jq.frontends.tracing.arrays import JaxOps
+from jq.ir.markers import encoding_attributes
 
 OPS = JaxOps()
 _INTEGERS = ("int2", "uint2", "int4", "uint4", "int8", "uint8", "int16", "uint16")
@@ -159,16 +160,8 @@ def _on_grid(x: Any, enc: Encoding) -> Any:
 
 
 def _attributes(enc: Encoding, parts: list[str], name: str) -> Mapping[str, Any]:
-    return {
-        "format": enc.format,
-        "shape": np.asarray(enc.shape, np.int64),
-        "block": np.asarray(enc.block, np.int64),
-        "scheme": enc.scheme,
-        "scale_type": enc.scale_type,
-        "options": dict(enc.options),
-        "parts": tuple(parts),
-        "tensor": name,
-    }
+    said = encoding_attributes(enc, parts, name) | {"parts": tuple(parts)}  # JAX hashes them
+    return said | {key: np.asarray(said[key], np.int64) for key in ("shape", "block")}
 
 
 # Numbers packed into bytes, as ONNX Runtime's block formats have them

@@ -1,6 +1,6 @@
 """The walk over a graph: each node calls its operator's function; what is known is folded."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,17 +70,10 @@ class Walk:
             env = {**scope.env, **graph.initializers, **own}
             return self._nodes(graph, replace(scope, env=env))
 
-        call = Call(
-            node,
-            schema.since_version if schema else opset,
-            {
-                **(op.defaults if op else {}),
-                **inference.defaults_of(node.op, node.domain, opset),
-                **attributes,
-            },
-            run,
-            self.note,
-        )
+        defaults = inference.defaults_of(node.op, node.domain, opset)
+        given = {**(op.defaults if op else {}), **defaults, **attributes}
+        version = schema.since_version if schema else opset
+        call = Call(node, version, given, run, self.note)
         try:
             inference.require_sound(call, schema, opset, inputs, attributes)
             name = node.where.strip("/").replace("(", "_").replace(")", "_")
@@ -197,10 +190,9 @@ def require_operators(file: File) -> None:
     raise UserError(what, location=str(file.path), hint=hint)
 
 
-def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
+def _missing(file: File) -> Iterator[tuple[tuple[str, str, int], Node]]:
     graphs = [(file.graph, file.opsets)]
     graphs += [(f.graph, f.opsets) for f in file.functions.values()]
-    found = []
     for graph, opsets in graphs:
         for node in graph.walk():
             known_here = (node.domain, node.op) in OPERATORS
@@ -208,8 +200,7 @@ def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
             opset = opsets.get(node.domain, 1)
             missing = not known_here and not inference.has_definition(node, opset)
             if not own and (missing or _before_oldest(node, opset)):
-                found.append(((node.domain, node.op, opset), node))
-    return found
+                yield (node.domain, node.op, opset), node
 
 
 def _before_oldest(node: Node, opset: int) -> bool:

@@ -15,6 +15,7 @@ from jq.frontends.onnx.validate import trip_count
 from jq.frontends.onnx.values import as_jax, is_float, known
 
 _UNROLLED, _FEW = 1024, 64  # trips that are unrolled where they have to be, and in any case
+_FIX = "fix the input that decides with --value NAME=V, in Python values={...}"
 _ENDLESS = np.iinfo(np.int64).max
 # The body of a loop: number of the trip, whether to go on and what is carried -> whether to go on,
 # and what is carried and collected.
@@ -49,8 +50,7 @@ def if_else(condition: Array, *, then_branch: Any, else_branch: Any, node: Call)
         return _only(node, *shapes[0], chosen, *refused[0])
     if [(s.shape, s.dtype) for s in shapes[0][1]] != [(s.shape, s.dtype) for s in shapes[1][1]]:
         what = "its branches give different shapes, and which one is taken depends on the inputs"
-        hint = "fix the input that decides with --value NAME=V, in Python values={...}"
-        raise node.refuse(what, hint)
+        raise node.refuse(what, _FIX)
     return tuple(lax.cond(chosen, shapes[0][0], shapes[1][0]))
 
 
@@ -93,8 +93,7 @@ def loop(
         if counted is not None:
             return _counted(counted, carried, trip, collects, node)
     if collects:
-        hint = "fix the input that decides with --value NAME=V, in Python values={...}"
-        raise node.refuse("how many results it collects depends on the model's inputs", hint)
+        raise node.refuse("how many results it collects depends on the model's inputs", _FIX)
     return _while(trips, condition, carried, trip)
 
 

@@ -97,12 +97,10 @@ def col2im(x: Array, image_shape: Known, block_shape: Known, *, node: Call) -> A
     n, c = x.shape[0], x.shape[1] // math.prod(block)
     blocks = jnp.asarray(x).reshape(n, c, *block, *counts)
     image = jnp.zeros((n, c, *padded), x.dtype)
-    for at in product(*(range(b) for b in block)):
-        places = tuple(
-            slice(i * d[a], i * d[a] + s[a] * (counts[a] - 1) + 1, s[a]) for a, i in enumerate(at)
-        )
-        image = image.at[(slice(None), slice(None), *places)].add(
-            blocks[(slice(None), slice(None), *at)]
-        )
-    inner = tuple(slice(p[i], p[i] + n) for i, n in enumerate(sizes))
-    return image[(slice(None), slice(None), *inner)]
+    whole = slice(None), slice(None)  # batch and channels
+    for at in product(*map(range, block)):
+        axes = zip([i * by for i, by in zip(at, d, strict=True)], s, counts, strict=True)
+        places = [slice(first, first + step * (m - 1) + 1, step) for first, step, m in axes]
+        image = image.at[*whole, *places].add(blocks[*whole, *at])
+    inner = [slice(p[i], p[i] + n) for i, n in enumerate(sizes)]
+    return image[*whole, *inner]

@@ -79,15 +79,9 @@ class Window:
             fill = [(0, 0, 0)] * 2 + [(a, b, 0) for a, b in self.pads]
             x = lax.pad(x, jnp.ones((), x.dtype), fill)
             pairs = [(0, e) for e in self.extra]
-        return lax.reduce_window(
-            x,
-            first,
-            function,
-            (1, 1, *self.kernel),
-            (1, 1, *self.strides),
-            [(0, 0), (0, 0), *pairs],
-            window_dilation=(1, 1, *self.dilations),
-        )
+        pads = [(0, 0), (0, 0), *pairs]
+        window, strides, spread = ((1, 1, *n) for n in (self.kernel, self.strides, self.dilations))
+        return lax.reduce_window(x, first, function, window, strides, pads, window_dilation=spread)
 
 
 @operator("MaxPool", moves=True)
