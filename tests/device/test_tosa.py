@@ -474,8 +474,9 @@ def test_halves_of_products_are_rounded_away_from_zero(zero: int, bits: int) -> 
 def test_a_factor_of_nothing_takes_any_sum() -> None:
     """A rescale takes values below 2^(shift - 1) alone: those of a dead channel are its bias."""
     builder = Builder(Rescaling("double", 64))
-    builder.rescale("x", "int32", (1,), np.array([1e-17]), ((1,), "int8"))
-    (shift,) = (t for t in builder.tensors[:2] if t["type"] == TYPES["int8"])
+    x = builder.tensor("x", (1,), "int32")
+    builder.rescale(x, np.array([1e-17]), ((1,), "int8"))
+    (shift,) = (t for t in builder.tensors[1:3] if t["type"] == TYPES["int8"])
     assert shift["data"].tolist() == [62]
 
 

@@ -13,6 +13,7 @@ from jq.formats.requantize import Rescaling, multiplier
 from jq.frontends.tosa.schema import OPERATORS, PROPAGATE, ROUNDINGS, TYPES
 
 WHOLE = np.array([1.0])  # a rescale by one: a conversion
+Made = Tensor | tuple[Sequence[int], str]  # a tensor of the network; shape and type of another
 
 
 class Builder:
@@ -25,7 +26,7 @@ class Builder:
         self.shapes: list[dict[str, Any]] = []
         self.constants: dict[Any, str] = {}
         self.sums: dict[Any, str] = {}  # of products that several rescales read
-        self.names: set[str] = set()
+        self.made: dict[str, tuple[Sequence[int], str]] = {}  # shape and type by name
         self.name = ""  # of the layer that is written, for messages and names
 
     # What every operator needs
@@ -39,7 +40,7 @@ class Builder:
         if data is not None:
             found["data"] = np.frombuffer(data, np.uint8)
         self.tensors.append(found)
-        self.names.add(name)
+        self.made[name] = shape, dtype
         return name
 
     def fresh(self) -> str:
@@ -69,13 +70,7 @@ class Builder:
             self.constants[key] = name
         return self.constants[key]
 
-    def op(
-        self,
-        kind: str,
-        inputs: Sequence[str],
-        output: Tensor | tuple[Sequence[int], str],
-        **attributes: Any,
-    ) -> str:
+    def op(self, kind: str, inputs: Sequence[str], output: Made, **attributes: Any) -> str:
         """An operator whose result is a tensor of the network, or one that is named here."""
         if isinstance(output, Tensor):
             name = self.tensor(output.name, output.shape, output.dtype)
@@ -86,25 +81,20 @@ class Builder:
 
     def of(self, tensor: Tensor) -> str:
         """The name of an operand, which may be a constant."""
-        if tensor.data is not None and tensor.name not in self.names:
+        if tensor.data is not None and tensor.name not in self.made:
             return self.constant(tensor.data, tensor.dtype)
         return tensor.name
 
     # Rescales
 
     def rescale(
-        self,
-        x: str,
-        kind: str,
-        shape: Sequence[int],
-        factor: np.ndarray,
-        output: Tensor | tuple[Sequence[int], str],
-        zeros: tuple[int, int] = (0, 0),
+        self, x: str, factor: np.ndarray, output: Made, zeros: tuple[int, int] = (0, 0)
     ) -> str:
         """`(x - zero) * factor + zero`, saturated; one factor, or one for each of the last axis."""
+        kind = self.made[x][1]
         mantissa, exponent = multiplier(factor)
         if (mantissa < 0).any():  # TOSA has none: the operand changes its sign
-            x, mantissa = self._negated(x, shape, mantissa), np.abs(mantissa)
+            x, mantissa = self._negated(x, mantissa), np.abs(mantissa)
         shift = 31 - exponent
         nothing = (shift > 62) | (mantissa == 0)  # a half of int32 and less
         mantissa, shift = np.where(nothing, 0, mantissa), np.where(nothing, 62, shift)
@@ -118,10 +108,10 @@ class Builder:
         options = {"scale32": True, "rounding_mode": mode, "per_channel": factor.size > 1, **signed}
         return self.op("RESCALE", [x, *(self.constant(*n) for n in operands)], output, **options)
 
-    def _negated(self, x: str, shape: Sequence[int], mantissa: np.ndarray) -> str:
+    def _negated(self, x: str, mantissa: np.ndarray) -> str:
         """int32 `x`, negated where a mantissa is."""
-        signs, row = np.where(mantissa < 0, -1, 1).reshape(-1), [1] * len(shape)
-        sign = self.constant(signs, "int32", [*row[:-1], signs.size] if signs.size > 1 else row)
+        signs, (shape, _) = np.where(mantissa < 0, -1, 1).reshape(-1), self.made[x]
+        sign = self.constant(signs, "int32", self.along(signs, shape))
         return self.op("MUL", [x, sign, self.constant([0], "int8")], (shape, "int32"))
 
     def wide(self, x: Tensor, bits: int = 0) -> str:
@@ -129,9 +119,8 @@ class Builder:
         # RESCALE by 2^bits takes values below 2^(29 - bits) alone.
         fits, shape = x.largest < 1 << (29 - bits), (x.shape, "int32")
         if fits and (x.dtype == "int8" or x.zero == 0):
-            zeros = x.zero, 0
-            return self.rescale(self.of(x), x.dtype, x.shape, np.array([2.0**bits]), shape, zeros)
-        wide, ones = self.rescale(self.of(x), x.dtype, x.shape, WHOLE, shape), [1] * len(x.shape)
+            return self.rescale(self.of(x), np.array([2.0**bits]), shape, (x.zero, 0))
+        wide, ones = self.rescale(self.of(x), WHOLE, shape), [1] * len(x.shape)
         if x.zero:
             wide = self.op("SUB", [wide, self.constant([x.zero], "int32", ones)], shape)
         if bits:
@@ -139,13 +128,13 @@ class Builder:
             wide = self.op("LOGICAL_LEFT_SHIFT", [wide, by], shape)
         return wide
 
-    def end(self, total: str, step: Simple, shape: Sequence[int]) -> None:
+    def end(self, total: str, step: Simple) -> None:
         """Bias, rescale, zero point and clamp of an int32 sum."""
-        bias, factor = step.numbers["bias"], step.numbers["factor"]
+        bias, shape = step.numbers["bias"], step.output.shape
         if bias.any():
             row = self.along(bias, shape)
             total = self.op("ADD", [total, self.constant(bias, "int32", row)], (shape, "int32"))
-        self.codes(total, step, shape, factor)
+        self.codes(total, step, step.numbers["factor"])
 
     def along(self, numbers: np.ndarray, shape: Sequence[int]) -> list[int]:
         """The shape of numbers that stand along the last axis of a tensor, or are one."""
@@ -154,27 +143,26 @@ class Builder:
             raise UserError(what, op=self.name, hint="write it with channels last")
         return [1] * (len(shape) - 1) + [numbers.size] if shape else []
 
-    def codes(self, total: str, step: Simple, shape: Sequence[int], factor: np.ndarray) -> None:
+    def codes(self, total: str, step: Simple, factor: np.ndarray) -> None:
         """Codes of an int32 sum, and of a bias behind the rescale."""
         out, output, behind = step.out, step.output, step.numbers.get("behind")
+        shape, made = output.shape, (output.shape, "int32")
         self.along(factor, shape)
         if behind is not None and (behind.any() or step.kind == "normalization"):
-            made = shape, "int32"
-            total = self.rescale(total, "int32", shape, factor * (1 << FRACTION), made)
+            total = self.rescale(total, factor * (1 << FRACTION), made)
             added = np.rint(behind * (1 << FRACTION))
             row = self.along(added, shape)
             total = self.op("ADD", [total, self.constant(added, "int32", row)], made)
             factor = np.array([2.0**-FRACTION])
         ends = np.iinfo(output.dtype)
         clamps = (out.low, out.high) != (ends.min, ends.max)
-        last: Tensor | tuple[Sequence[int], str] = (shape, output.dtype) if clamps else output
+        last: Made = (shape, output.dtype) if clamps else output
         if output.dtype == "int8" or out.zero_point == 0:
-            name = self.rescale(total, "int32", shape, factor, last, (0, out.zero_point))
+            name = self.rescale(total, factor, last, (0, out.zero_point))
         else:  # codes of 16 bits have a zero point of 0
-            steps = self.rescale(total, "int32", shape, factor, (shape, "int32"))
+            steps = self.rescale(total, factor, made)
             zero = self.constant(np.full([1] * len(shape), out.zero_point), "int32")
-            moved = self.op("ADD", [steps, zero], (shape, "int32"))
-            name = self.rescale(moved, "int32", shape, WHOLE, last)
+            name = self.rescale(self.op("ADD", [steps, zero], made), WHOLE, last)
         if clamps:
             low, high = (np.array([v], output.dtype).view(np.uint8) for v in (out.low, out.high))
             self.op("CLAMP", [name], output, min_val=low, max_val=high, nan_mode=PROPAGATE)

@@ -30,11 +30,10 @@ def table(b: Builder, step: Simple) -> None:
         shape, parts = x.shape, (codes >> 8, (codes & 255) - 128)
         bytes_of = (b.op("TABLE", [b.of(x), b.constant(p, "int8")], (shape, "int8")) for p in parts)
         high, low = (
-            b.rescale(part, "int8", shape, np.array([by]), (shape, "int32"), (zero, 0))
+            b.rescale(part, np.array([by]), (shape, "int32"), (zero, 0))
             for part, by, zero in zip(bytes_of, (256.0, 1.0), (0, -128), strict=True)
         )
-        total = b.op("ADD", [high, low], (shape, "int32"))
-        b.rescale(total, "int32", shape, WHOLE, step.output)
+        b.rescale(b.op("ADD", [high, low], (shape, "int32")), WHOLE, step.output)
         return
     least = np.array([np.iinfo(x.dtype).min], np.int32)
     places = Int32(b, b.wide(replace(x, zero_point=least)), x.shape)
@@ -67,7 +66,7 @@ def halves(b: Builder, x: Tensor) -> list[tuple[str, int]]:
     -128."""
     codes = Int32(b, b.wide(replace(x, zero_point=None)), x.shape)
     parts = codes >> 8, (codes & 255) - 128
-    names = [b.rescale(p.name, "int32", x.shape, WHOLE, (x.shape, "int8")) for p in parts]
+    names = [b.rescale(p.name, WHOLE, (x.shape, "int8")) for p in parts]
     return list(zip(names, (x.zero >> 8, (x.zero & 255) - 128), strict=True))
 
 
@@ -95,7 +94,7 @@ def product(b: Builder, step: Simple, bits: int) -> str:
 
 def softmax(b: Builder, step: Simple) -> None:
     """Exponentials of differences by tables, their sum, its inverse, and the products."""
-    out, shape, given = step.out, step.output.shape, step.numbers
+    shape, given = step.output.shape, step.numbers
     unit, along = float(given["step"].reshape(())), int(given["axis"].reshape(()))
     k, scores = exponential_bits(shape[along]), _scores(b, step)
     below = scores.along("REDUCE_MAX", along, nan_mode=PROPAGATE) - scores
@@ -103,7 +102,7 @@ def softmax(b: Builder, step: Simple) -> None:
     total = e.along("REDUCE_SUM", along)
     share = e.times(inverse(total, k), k + 1)  # in units of 2^-30
     alone = total.of("EQUAL", 1 << k, dtype="bool")  # the inverse is 2^31 then
-    b.codes(alone.choose(e << (30 - k), share).name, step, shape, np.array([2.0**-30 / out.scale]))
+    b.codes(alone.choose(e << (30 - k), share).name, step, np.array([2.0**-30 / step.out.scale]))
 
 
 def _scores(b: Builder, step: Simple) -> Int32:
@@ -113,7 +112,7 @@ def _scores(b: Builder, step: Simple) -> Int32:
         name = b.wide(x)
         largest += x.largest * by
         if by != 1:
-            name = b.rescale(name, "int32", x.shape, np.array([by]), (x.shape, "int32"))
+            name = b.rescale(name, np.array([by]), (x.shape, "int32"))
         terms.append(Int32(b, name, x.shape))
     if largest >= 1 << 30:
         raise UserError("a mask beyond 2^30 steps of its scores has no form in TOSA", op=step.name)
@@ -156,7 +155,7 @@ def normalization(b: Builder, step: Simple) -> None:
     signed = (c >= 0).choose(found, found.full(0) - found)
     factor = given["gamma"].reshape(-1) * math.sqrt(n) * 2.0**-30 / out.scale
     made = replace(step, numbers={**given, "behind": given["beta"].reshape(-1) / out.scale})
-    b.codes(signed.name, made, x.shape, factor)
+    b.codes(signed.name, made, factor)
 
 
 def quotient(b: Builder, step: Simple) -> None:
@@ -177,4 +176,4 @@ def quotient(b: Builder, step: Simple) -> None:
     found = (under.of("ABS") >= 1).choose(found, (size >= 1).choose(end, 0))
     for term in (over, under):
         found = found.times((term >= 0).choose(1, -1))
-    b.codes(found.name, step, step.output.shape, np.array([unit * 2.0**-bits / out.scale]))
+    b.codes(found.name, step, np.array([unit * 2.0**-bits / out.scale]))

@@ -76,28 +76,29 @@ class Writer(Builder):
                 self.sums[key] = self.op(kind, operands, (shape, "int32"), **options)
             return self.sums[key]
 
-        bias, factor, shape = step.numbers["bias"], step.numbers["factor"], step.output.shape
+        shape = step.output.shape
         if x.dtype == "int8":
-            self.codes(total(self.of(x), x.zero, bias), step, shape, factor)
+            self.codes(
+                total(self.of(x), x.zero, step.numbers["bias"]), step, step.numbers["factor"]
+            )
             return
         none = np.zeros(shape[3], np.int32)
         sums = [total(codes, zero, none) for codes, zero in functions.halves(self, x)]
-        self.end(functions.joined(self, sums, step), step, shape)
+        self.end(functions.joined(self, sums, step), step)
 
     def _matmul(self, step: Simple) -> None:
         a, b = step.inputs
         if (a.dtype, b.dtype) != ("int8", "int8"):
             raise UserError(f"products of {a.dtype} by {b.dtype} are not written", op=step.name)
         zeros = [self.constant([t.zero], "int8") for t in (a, b)]
-        shape = step.output.shape
-        total = self.op("MATMUL", [self.of(a), self.of(b), *zeros], (shape, "int32"))
-        self.end(total, step, shape)
+        made = step.output.shape, "int32"
+        self.end(self.op("MATMUL", [self.of(a), self.of(b), *zeros], made), step)
 
     # Element by element
 
     def _rescale(self, step: Simple) -> None:
         bits = int(step.numbers["bits"].reshape(()))
-        self.end(self.wide(step.inputs[0], bits), step, step.output.shape)
+        self.end(self.wide(step.inputs[0], bits), step)
 
     def _sum_of_two(self, kind: str, step: Simple) -> None:
         bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
@@ -106,22 +107,19 @@ class Writer(Builder):
             shifted = self.wide(x, int(bits))
             assert x.scale is not None
             factor = x.scale.astype(np.float64).reshape(-1) / unit
-            terms.append(self.rescale(shifted, "int32", x.shape, factor, (x.shape, "int32")))
-        shape = step.output.shape
-        self.end(self.op(kind, terms, (shape, "int32")), step, shape)
+            terms.append(self.rescale(shifted, factor, (x.shape, "int32")))
+        self.end(self.op(kind, terms, (step.output.shape, "int32")), step)
 
     _add, _subtract = partialmethod(_sum_of_two, "ADD"), partialmethod(_sum_of_two, "SUB")
 
     def _multiply(self, step: Simple) -> None:
-        bits, shape = int(step.numbers["bits"].reshape(())), step.output.shape
+        bits, made = int(step.numbers["bits"].reshape(())), (step.output.shape, "int32")
         if bits < 0:
-            self.end(functions.product(self, step, -bits), step, shape)
+            self.end(functions.product(self, step, -bits), step)
             return
         zero = self.constant([0], "int8")
-        total = self.op("MUL", [*map(self.wide, step.inputs), zero], (shape, "int32"))
-        if bits:
-            total = self.rescale(total, "int32", shape, np.array([2.0**bits]), (shape, "int32"))
-        self.end(total, step, shape)
+        total = self.op("MUL", [*map(self.wide, step.inputs), zero], made)
+        self.end(self.rescale(total, np.array([2.0**bits]), made) if bits else total, step)
 
     _table, _softmax, _gather_rows = functions.table, functions.softmax, functions.gather_rows
     _normalization, _quotient = functions.normalization, functions.quotient
@@ -134,7 +132,7 @@ class Writer(Builder):
             return
         made = step.output.shape, "int32"
         found = self.op(kind, [*map(self._number, step.inputs)], made, **given)
-        self.rescale(found, "int32", made[0], WHOLE, step.output)
+        self.rescale(found, WHOLE, step.output)
 
     _maximum, _minimum = partialmethod(_extreme, "MAXIMUM"), partialmethod(_extreme, "MINIMUM")
     _max, _min = partialmethod(_extreme, "REDUCE_MAX"), partialmethod(_extreme, "REDUCE_MIN")
@@ -144,7 +142,7 @@ class Writer(Builder):
         made = x.shape, "int32"
         if x.dtype in ("bool", "int32"):
             return self.of(x) if x.dtype == "int32" else self.op("CAST", [self.of(x)], made)
-        return self.rescale(self.of(x), x.dtype, x.shape, WHOLE, made)
+        return self.rescale(self.of(x), WHOLE, made)
 
     def _compared(self, kind: str, step: Simple) -> None:
         self.op(kind, [*map(self._number, step.inputs)], step.output)
@@ -162,7 +160,7 @@ class Writer(Builder):
         if "bool" in (x.dtype, step.output.dtype):
             self.op("CAST", [self.of(x)], step.output)
         else:
-            self.rescale(self.of(x), x.dtype, x.shape, WHOLE, step.output)
+            self.rescale(self.of(x), WHOLE, step.output)
 
     # Sums and extremes
 
@@ -183,7 +181,7 @@ class Writer(Builder):
         for axis in step.attributes["axes"]:
             shape[axis] = 1
             total = self.op("REDUCE_SUM", [total], (list(shape), "int32"), axis=axis)
-        self.end(total, step, step.output.shape)
+        self.end(total, step)
 
     def _max_pool(self, step: Simple) -> None:
         given = step.attributes
