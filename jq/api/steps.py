@@ -18,7 +18,7 @@ from jq.mixed_precision.auto import settle
 from jq.passes.pipeline import Levels
 from jq.passes.pipeline import rewrite as rewrite_levels
 from jq.passes.pipeline.file import Rules, SettingsLike
-from jq.planning.calibration.ranges import Ranges, assumed
+from jq.planning.calibration.ranges import AssumedRanges, Ranges
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 from jq.planning.decisions import QuantPlan
 
@@ -142,7 +142,7 @@ def explain(
         ```"""
     stages = Stages.shown(progress)
     if ranges is None and not calibrate:
-        ranges = assumed()
+        ranges = AssumedRanges()
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges),
         *(allow_dynamic, strict_encodings, stages),

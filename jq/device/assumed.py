@@ -13,21 +13,15 @@ from jq.passes.base import run_all
 from jq.passes.pipeline import Pipeline, load_pipeline
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.observer import Range
-from jq.planning.calibration.ranges import Ranges
+from jq.planning.calibration.ranges import AssumedRanges
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import FLOAT
 from jq.target.target import Target, load_target
 
 # The first that a device accepts: with the least that has to be known beforehand.
 PIPELINES = ("int8-dynamic", "int8-static", "int8-static-integer-only", "int8-weight-only", "float")
-
-
-@dataclass(frozen=True)
-class AssumedRanges(Ranges):
-    """Every tensor from 0 to 1: the zero point at an end of the codes, where sums are largest."""
-
-    def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range:
-        return Range(0.0, 1.0)
+# Of every tensor: the zero point is at an end of the codes, where sums are largest.
+POSITIVE = AssumedRanges(everywhere=Range(0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ def planned(
     """The plan and the integer program on assumed ranges, without recovery of accuracy."""
     where = load_target(target)
     chosen = pipeline or first_pipeline(where)
-    request = Request(chosen, where, settings, rules, ranges=AssumedRanges())
+    request = Request(chosen, where, settings, rules, ranges=POSITIVE)
     found = planned_job(prepare_job(model, request, recover=False))
     refuse_unmatched(request, found.plan)
     return found

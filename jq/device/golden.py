@@ -15,7 +15,7 @@ from jq.base.guard.limits import require_memory
 from jq.base.npz import read_array
 from jq.base.system.files import as_path, read_text
 from jq.base.system.folders import new_folder
-from jq.device.forms.verifying import copied_with
+from jq.device.forms.verifying import computing
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.driver.compiled import CompiledModel
@@ -170,10 +170,8 @@ def _recorded(program: Program, found: list[Unit]) -> dict[Any, np.ndarray]:
     # Rounded up, a number of a few bits to a byte; all of them are held at once.
     held = sum(math.prod(shape_of(v)) * dtype_of(v).itemsize for v in values)
     require_memory(held, "the values of the integer program")
-    copy, made = copied_with(program, [v.owner for v in values])
-    copy.return_values(made)
-    inputs = random_inputs(program.inputs)
-    known = dict(zip(values, XlaExecutable(copy)(*inputs), strict=True))
+    run, inputs = computing(program, [v.owner for v in values]), random_inputs(program.inputs)
+    known = dict(zip(values, run(*inputs), strict=True))
     return known | dict(zip(program.body.arguments, inputs, strict=False))
 
 

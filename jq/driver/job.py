@@ -17,7 +17,7 @@ from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace
 from jq.ir import Program
 from jq.passes.base import PassContext, Report, unheard
 from jq.passes.pipeline import Pipeline, for_target, make_plan, prepare, without_ranges
-from jq.planning.calibration.ranges import Ranges, assumed
+from jq.planning.calibration.ranges import AssumedRanges, Ranges
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments.collect import MomentsCache
 from jq.target.target import Target, is_ours
@@ -25,8 +25,9 @@ from jq.target.target import Target, is_ours
 ONE_RECOVERY = "weights are the same at all sizes: what recovers accuracy with data was left out"
 RANGES_AT_RUN_TIME = "there is no calibration data: ranges of activations are found at run time"
 NO_DATA = "static activations need calibration data and there is none"
+GIVE_DATA = "give --calibration FILE.npz (calibration=...; `jaxq calibrate` has --data)"
 DATA_HINT = (
-    "give --calibration FILE.npz (calibration=...; `jaxq calibrate` has --data), use int8-dynamic,"
+    f"{GIVE_DATA}, use int8-dynamic,"
     " or let ranges be found at run time with --allow-dynamic (allow_dynamic=True)"
 )
 
@@ -130,7 +131,7 @@ def prepare_job(
 def check_matched(source: Source, request: Request) -> None:
     """Refuses rules that match no op, before what takes long: recovery, and calibration."""
     if request.own_rules and not request.base.open:
-        quick = replace(request, ranges=assumed(), stages=Stages())
+        quick = replace(request, ranges=AssumedRanges(), stages=Stages())
         job = prepare_job(source, quick, recover=False, several=True)
         refuse_unmatched(request, job.plan(job.ranges))
 

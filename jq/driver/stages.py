@@ -15,7 +15,7 @@ from jq.base.errors import LOG, CompilerError, UserError
 from jq.base.progress import Stages
 from jq.driver.audit.op_table import op_table
 from jq.driver.compiled import CompiledModel
-from jq.driver.job import NO_DATA, Job
+from jq.driver.job import GIVE_DATA, NO_DATA, Job
 from jq.ir import Program
 from jq.ir.decisions import SMOOTHING, facts_of
 from jq.ir.ops.dims import work_of
@@ -41,11 +41,7 @@ def calibrate_job(
     """The ranges of a job, observed on its calibration data, or on a part of it."""
     if not job.data:
         other = ", or use int8-dynamic" if job.target.device.dynamic else ""
-        raise UserError(
-            NO_DATA,
-            hint="give --calibration FILE.npz (calibration=...; `jaxq calibrate` has --data)"
-            + other,
-        )
+        raise UserError(NO_DATA, hint=GIVE_DATA + other)
     chosen = job.pipeline.settings.calibration
     first, data = shards.part(job.data)
     rows = [[np.atleast_1d(x) for x in call] for call in data]

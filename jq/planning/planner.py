@@ -70,10 +70,6 @@ class _Planner:
     matched: set[str] = field(default_factory=set)  # and of those that a rule before them overruled
 
     @property
-    def program(self) -> Program:
-        return self.tensors.program
-
-    @property
     def target(self) -> Target:
         return self.tensors.target
 
@@ -191,16 +187,15 @@ class _Planner:
 
     def _uses(self, op: Op, rule: Contraction) -> dict[int, WeightUse]:
         """The weights behind operands."""
-        found = {
-            r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)
-        }
+        program = self.tensors.program
+        found = {r.index: find_weight(program, op.operands[r.index], r) for r in rule.roles(op)}
         return {i: use for i, use in found.items() if use is not None}
 
     def _made_of_weights(self, op: Op, rule: Contraction) -> str:
         """Says that an operand is no activation, but computed from weights or constants."""
         for role in rule.roles(op):
             value = op.operands[role.index]
-            names = made_of(self.program, value)
+            names = made_of(self.tensors.program, value)
             if names is not None:
                 kind = kind_of(value.owner).removeprefix("stablehlo.")
                 source = f"the weights {', '.join(sorted(names))}" if names else "constants"

@@ -1,7 +1,6 @@
 """Verifies what was written, in its form's own reference, against the integer program's bits."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from jq.device.ends import input_codes
 from jq.device.forms.table import Form
 from jq.device.network import Network, Tensor
 from jq.frontends.source import Calls
-from jq.ir import Op, Program, TensorSpec, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.benchmark.session import random_inputs
 
@@ -33,7 +32,7 @@ def verified(
         integer: the plain integer program, with its float ends.
         whole: its network, of the program with markers; `written` is what the file holds of it."""
     ops = list(written.host.values())
-    host = _host(marked, ops) if ops else None
+    host = computing(marked, ops) if ops else None
     behind, names = _behind(marked, ops) if ops else (integer, [])
     run, wanted, calls = XlaExecutable(behind), list[list[np.ndarray]](), list[list[np.ndarray]]()
     scales = input_codes(whole) | {t.name: t for t in written.inputs if t.scale is not None}
@@ -59,18 +58,17 @@ def _count(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> lis
     return [same, outputs]
 
 
-def _host(marked: Program, ops: list[Op]) -> XlaExecutable:
+def computing(program: Program, ops: list[Op]) -> XlaExecutable:
     """Computes what ops of a program give."""
-    copy, values = copied_with(marked, ops)
+    copy, values = _copied_with(program, ops)
     copy.return_values(values)
-    outputs = (TensorSpec(f"out{i}", shape_of(v), dtype_of(v).name) for i, v in enumerate(values))
-    return XlaExecutable(replace(copy, outputs=tuple(outputs)))
+    return XlaExecutable(copy)
 
 
 def _behind(marked: Program, ops: list[Op]) -> tuple[Program, list[str]]:
     """The program with what these ops give as weights, and their names: XLA rounds the floats in
     front of codes as it fuses them, which is not alike in two programs."""
-    copy, values = copied_with(marked, ops)
+    copy, values = _copied_with(marked, ops)
     for value in values:
         value.replace_all_uses_with(
             copy.add_weight("host", np.zeros(shape_of(value), dtype_of(value)))
@@ -78,7 +76,7 @@ def _behind(marked: Program, ops: list[Op]) -> tuple[Program, list[str]]:
     return copy, list(copy.weights)[-len(values) :]
 
 
-def copied_with(program: Program, ops: list[Op]) -> tuple[Program, list[ir.Value]]:
+def _copied_with(program: Program, ops: list[Op]) -> tuple[Program, list[ir.Value]]:
     """A copy of a program, and the results in it of some ops."""
     at = {op: i for i, op in enumerate(program.body.operations)}
     copy = program.clone()

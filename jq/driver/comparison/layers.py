@@ -13,6 +13,7 @@ import numpy as np
 from jq.base.progress import Progress, silent
 from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, LayerError
 from jq.formats import affine_format
+from jq.frontends.source import Calls
 from jq.ir import NAME, OPS, Program, at, dtype_of, ir, shape_of, string_attr
 from jq.ir.hoist import can_leave
 from jq.ir.ops import Contraction, rule_of
@@ -61,9 +62,6 @@ def clip_range(p: TensorPlan | None) -> tuple[float, float] | None:
     scale, zero = p.parameters
     low, high = (scale * (code - (zero or 0)) for code in fmt.limits(p.encoding))
     return low, high
-
-
-Calls = Sequence[Sequence[np.ndarray]]
 
 
 def compare_layers(
@@ -119,14 +117,14 @@ def _instrumented(
     reference: Program, quantized: Program, plan: QuantPlan, names: Sequence[str]
 ) -> tuple[Program, list[Watched]]:
     """The float program with other outputs: each op's, its quantized copy's, each activation."""
-    copy, plans = reference.clone(), {op.name: op for op in plan.ops}
+    copy = reference.clone()
     isolation = Isolation(copy, quantized.weights)
     results: dict[str, tuple[ir.Value, ir.Value]] = {}
     read: list[tuple[Watched, ir.Value]] = []
     for name, op, rule in list(_contractions(copy)):
         if name not in names:
             continue
-        p = plans.get(name)
+        p = plan.by_name.get(name)
         weights = {r.index for r in rule.roles(op) if find_weight(copy, op.operands[r.index], r)}
         for index, value in enumerate(op.operands):
             if index not in weights and dtype_of(value).kind in "fV":

@@ -4,7 +4,7 @@ import numpy as np
 
 from jq.formats.arrays import Array
 from jq.planning.calibration.histogram import Histogram, StatOps
-from jq.planning.calibration.observer import HistogramObserver, Observer, Range, Stats
+from jq.planning.calibration.observer import HistogramObserver, Observer, Parts, Range, Stats
 
 
 class MinMax(Observer):
@@ -15,15 +15,13 @@ class MinMax(Observer):
     def neutral(self) -> Stats:
         return np.array(np.inf, np.float32), np.array(-np.inf, np.float32)
 
-    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+    def measure(self, ops: StatOps, x: Array) -> Parts:
         axes = range(len(ops.shape(x)))
         x = ops.convert(x, np.float32)
         low, high = ops.reduce_min(x, axes), ops.reduce_max(x, axes)
         return ops.reshape(low, ()), ops.reshape(high, ())
 
-    def combine(
-        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
-    ) -> tuple[Array, ...]:
+    def combine(self, ops: StatOps, a: Parts, b: Parts) -> Parts:
         return ops.minimum(a[0], b[0]), ops.maximum(a[1], b[1])
 
     def extremes(self, stats: Stats) -> tuple[float, float]:
@@ -68,13 +66,11 @@ class Average(MinMax):
     def neutral(self) -> Stats:
         return *[np.zeros((), np.float32)] * 3, *super().neutral()
 
-    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+    def measure(self, ops: StatOps, x: Array) -> Parts:
         ends = super().measure(ops, x)
         return *ends, ops.constant(np.ones((), np.float32)), *ends
 
-    def combine(
-        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
-    ) -> tuple[Array, ...]:
+    def combine(self, ops: StatOps, a: Parts, b: Parts) -> Parts:
         sums = (ops.add(x, y) for x, y in zip(a[:3], b[:3], strict=True))
         return *sums, *super().combine(ops, a[3:], b[3:])
 

@@ -31,6 +31,7 @@ class Range:
 
 
 Stats = tuple[np.ndarray, ...]
+Parts = tuple[Array, ...]  # of statistics, in a program or in NumPy
 
 
 class Observer(ABC):
@@ -49,13 +50,11 @@ class Observer(ABC):
         """The statistics of no data at all."""
 
     @abstractmethod
-    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+    def measure(self, ops: StatOps, x: Array) -> Parts:
         """Statistics of one tensor."""
 
     @abstractmethod
-    def combine(
-        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
-    ) -> tuple[Array, ...]:
+    def combine(self, ops: StatOps, a: Parts, b: Parts) -> Parts:
         """Statistics of the data of both. Component i depends on components i alone."""
 
     @abstractmethod
@@ -73,12 +72,10 @@ class HistogramObserver(Observer):
     def neutral(self) -> Stats:
         return (histogram.neutral(),)
 
-    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+    def measure(self, ops: StatOps, x: Array) -> Parts:
         return (histogram.measure(ops, x),)
 
-    def combine(
-        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
-    ) -> tuple[Array, ...]:
+    def combine(self, ops: StatOps, a: Parts, b: Parts) -> Parts:
         return (histogram.combine(ops, a[0], b[0]),)
 
     def extremes(self, stats: Stats) -> tuple[float, float]:

@@ -20,6 +20,7 @@ SCHEMA = 2  # 1 did not say of which model they are
 _MOST_OF_ALL = 1 << 24  # elements of all statistics, and half as many more as the file has letters
 _TYPES, _MOST = ("int32", "int64", "float32", "float64"), 1 << 16  # of one statistic
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_AROUND_0 = observer.Range(-1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -173,16 +174,14 @@ class Ranges:
         return found
 
 
-class _Everywhere(dict[str, observer.Range]):
-    """The same range at every site."""
+@dataclass(frozen=True, repr=False)
+class AssumedRanges(Ranges):
+    """The same range at every site, for a plan of which nobody looks at the scales."""
 
-    def get(self, name: str, default: Any = None) -> observer.Range:
-        return observer.Range(-1.0, 1.0)
+    everywhere: observer.Range = _AROUND_0
 
-
-def assumed() -> Ranges:
-    """Ranges that nobody observed, for a plan of which nobody looks at the scales."""
-    return Ranges(_Everywhere())
+    def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> observer.Range:
+        return self.everywhere
 
 
 def _to_json(array: np.ndarray) -> dict[str, Any]:
