@@ -1,5 +1,6 @@
 """An integer program as a C program: IREE's C and object, with a `main` and a CMake file."""
 
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from jq.iree.static_library import compile_static
 SOURCES = Path(__file__).parent / "program"
 HOST = "x86_64-unknown-linux-gnu"
 WRITTEN = ("main.c", "CMakeLists.txt")  # the same for every program
-TYPES = {"f": "FLOAT", "i": "SINT", "u": "UINT"}
+TYPES = {"b": "BOOL", "f": "FLOAT", "i": "SINT", "u": "UINT"}
 
 
 def embed(
@@ -92,13 +93,9 @@ def _rows(specs: Sequence[TensorSpec]) -> str:
 
 
 def _row(spec: TensorSpec) -> str:
-    if spec.dtype == "bool":
-        name, bits = "BOOL_8", 8
-    else:
-        dtype = np.dtype(spec.dtype) if hasattr(np, spec.dtype) else None
-        if dtype is None or dtype.kind not in TYPES:
-            raise UserError(f"the C program has no inputs or outputs of {spec.dtype}", op=spec.name)
-        name, bits = f"{TYPES[dtype.kind]}_{8 * dtype.itemsize}", 8 * dtype.itemsize
-    size = int(np.prod(spec.shape)) * bits // 8
+    dtype = np.dtype(spec.dtype) if hasattr(np, spec.dtype) else None
+    if dtype is None or dtype.kind not in TYPES:
+        raise UserError(f"the C program has no inputs or outputs of {spec.dtype}", op=spec.name)
+    name, size = f"{TYPES[dtype.kind]}_{8 * dtype.itemsize}", math.prod(spec.shape) * dtype.itemsize
     shape = ", ".join(map(str, spec.shape)) or "0"
     return f"{{IREE_HAL_ELEMENT_TYPE_{name}, {size}, {len(spec.shape)}, {{{shape}}}}}"

@@ -14,7 +14,7 @@ from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, kind_of,
 from jq.ir.build import NAME, string_attr
 from jq.ir.ops.integer_step import STEP
 from jq.ir.ops.lookup import is_product
-from jq.ir.values import CONTROL
+from jq.ir.values import CONTROL, functions_of, walk
 
 CODES = ("int8", "uint8", "int16", "uint16")
 _MOVES = "reshape transpose broadcast_in_dim pad slice concatenate reverse"
@@ -166,27 +166,20 @@ def as_program(program: Program, unit: Unit) -> Program:
 
 def _add_decompositions(made: Program, program: Program) -> None:
     """Functions that a unit's composites name (an error function is one), and that these name."""
-    functions = {fn.name.value: fn for fn in program.module.body.operations}
-    missing = _named_in(made.module.operation)
+    functions = functions_of(program.module)
+    missing = _named_in(made.module.body)
     with editing(), ir.InsertionPoint(made.module.body):
         while missing:
             fn = functions.pop(missing.pop())
             fn.operation.clone()
-            missing |= _named_in(fn.operation) & functions.keys()
+            missing |= _named_in(fn.entry_block) & functions.keys()
 
 
-def _named_in(root: ir.Operation) -> set[str]:
-    """Names of the functions that composites and calls in an op refer to."""
-    found = set[str]()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        for name in ("decomposition", "callee"):
-            if name in op.attributes:
-                found.add(ir.FlatSymbolRefAttr(op.attributes[name]).value)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(visit)
-    return found
+def _named_in(block: ir.Block) -> set[str]:
+    """Names of the functions that composites and calls refer to."""
+    keys = "decomposition", "callee"
+    named = (op.attributes[k] for op in walk(block) for k in keys if k in op.attributes)
+    return {ir.FlatSymbolRefAttr(name).value for name in named}
 
 
 def _spec(name: str, value: ir.Value) -> TensorSpec:

@@ -21,11 +21,6 @@ def op_kinds() -> list[str]:
     return sorted({"depthwise", *names})
 
 
-def limited_kinds() -> list[str]:
-    """Names for limits: an op, or `default` for those that have no limits of their own."""
-    return ["default", *op_kinds()]
-
-
 @dataclass(frozen=True)
 class Refusal:
     """Reason why a device cannot compute an op, and what would help.

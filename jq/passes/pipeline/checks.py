@@ -10,7 +10,7 @@ from jq.passes.base import Recovery
 from jq.passes.order import REMOVED
 from jq.passes.pipeline.file import Pipeline, PipelineFile, flat_settings, read_pipeline
 from jq.planning.calibration.observer import get_observer
-from jq.planning.limits import limited_kinds, op_kinds
+from jq.planning.limits import op_kinds
 from jq.target import FLOAT, Settings, Target
 from jq.target.rules import Rule, apply_overrides, check_rule
 
@@ -107,7 +107,8 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
     Raises:
         UserError: the device lacks what was asked for by name."""
     settings, asked, device = pipeline.settings, pipeline.explicit, target.device
-    named = {"ops": (op_kinds(), device.ops or ()), "limits": (limited_kinds(), device.limits)}
+    limited = ["default", *op_kinds()]  # `default`: of ops that have no limits of their own
+    named = {"ops": (op_kinds(), device.ops or ()), "limits": (limited, device.limits)}
     for key, (kinds, names) in named.items():
         for kind in names:
             check_known("op", kind, kinds, f" in device.{key} of target {target.name}")

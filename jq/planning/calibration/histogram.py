@@ -180,3 +180,8 @@ class Histogram:
         edges = (np.arange(first, last) - BINS // 2) * width
         centers = np.clip(edges + width / 2, low, high)
         return Histogram(centers, counts[first:last].astype(np.float64), width, low, high)
+
+    @staticmethod
+    def of_data(x: Any) -> "Histogram":
+        """The histogram of an array, computed in NumPy."""
+        return Histogram.of(measure(NUMPY_STATS, np.asarray(x)))

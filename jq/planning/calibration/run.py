@@ -1,7 +1,7 @@
 """Calibration: an instrumented copy of the program measures its own activations."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base.errors import UserError
 from jq.base.progress import silent
+from jq.formats.arrays import Array
 from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of, stablehlo
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import hoist
@@ -20,7 +21,7 @@ from jq.ir.markers import EDGE, marker_kind
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.quantized.edges import edge_name
-from jq.planning.calibration.histogram import NUMPY_STATS, PROGRAM_STATS
+from jq.planning.calibration.histogram import NUMPY_STATS, PROGRAM_STATS, StatOps
 from jq.planning.calibration.observer import Observer, Range, Stats, get_observer, not_finite
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.calibration.relevance import Relevance
@@ -42,7 +43,7 @@ def instrument(
 
     Args:
         masks: shape of the rows of some sites; the copy has a weight `<site>:rows` of that shape,
-            and a row for which it is 0 counts as zeros (`_without` does it to an activation).
+            and a row for which it is 0 counts as zeros (`_counted` does it to an activation, too).
         small: as many numbers of activations are handed over instead of their statistics: XLA
             takes longer to compile these than NumPy to find them."""
     copy, masks = program.clone(), masks or {}
@@ -63,9 +64,11 @@ def instrument(
                     rows = name, sorted(row_axes(op, index))
                     handed[id(stats)] = rows if name in masks else None
                 else:
-                    kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
-                    stats = list(observer.measure(PROGRAM_STATS, kept))
-            measured[op.operation.block, x] = stats
+                    if name in masks:
+                        mask = copy.add_weight(f"{name}:rows", np.ones(masks[name], np.float32))
+                        x = _counted(PROGRAM_STATS, x, mask, row_axes(op, index))
+                    stats = list(observer.measure(PROGRAM_STATS, x))
+            measured[op.operation.block, op.operands[index]] = stats
         sites[name] = stats
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
     results: list[ir.Value] = []
@@ -79,25 +82,11 @@ def instrument(
     return copy, {name: places[id(stats)] for name, stats in sites.items()}
 
 
-def _masked(program: Program, op: Op, index: int, name: str, rows: Sequence[int]) -> ir.Value:
-    """The operand with zeros in the rows that do not count."""
-    x, ops = op.operands[index], PROGRAM_STATS
-    shape, axes = shape_of(x), row_axes(op, index)
-    mask = ops.broadcast(
-        program.add_weight(f"{name}:rows", np.ones(rows, np.float32)),
-        shape,
-        [a for a in range(len(shape)) if a not in axes],
-    )
-    return ops.select(ops.equal(mask, ops.full(mask, 0)), ops.full(x, 0), x)
-
-
-def _without(x: np.ndarray, rows: Rows | None, kept: Mapping[str, np.ndarray]) -> np.ndarray:
-    """An activation with zeros in the rows that do not count."""
-    if rows is None:
-        return x
-    name, axes = rows
-    mask = np.expand_dims(kept[name], tuple(axes))
-    return np.where(mask == 0, np.zeros_like(x), x)
+def _counted(ops: StatOps, x: Array, mask: Array, axes: Collection[int]) -> Array:
+    """An activation with zeros in the rows, along these axes, that do not count."""
+    shape = ops.shape(x)
+    wide = ops.broadcast(mask, shape, [a for a in range(len(shape)) if a not in axes])
+    return ops.select(ops.equal(wide, 0), 0, x)
 
 
 def row_axes(op: Op, index: int) -> frozenset[int]:
@@ -165,13 +154,12 @@ class Observation(Work):
             bound = ((f"{name}:rows", some) for name, some in kept.items())
             run.bind({name: some for name, some in bound if name in instrumented.weights})
             outputs, results = (every := run(*inputs))[:first], every[first:]
-            stats = {
-                name: observer.measure(NUMPY_STATS, _without(results[own][0], counted, kept))
-                if few
-                else tuple(results[own])
-                for name, (own, few, counted) in sites.items()
-            }
-            for name, seen in stats.items():
+            stats: dict[str, Stats] = {}
+            for name, (own, few, counted) in sites.items():
+                x, *_ = seen = tuple(results[own])
+                if few and counted:
+                    x = _counted(NUMPY_STATS, x, kept[counted[0]], counted[1])
+                stats[name] = seen = observer.measure(NUMPY_STATS, x) if few else seen
                 finite = np.isfinite(observer.extremes(seen)).all()
                 if not finite and not _empty(observer, seen):
                     raise not_finite(number, name, self.origin)

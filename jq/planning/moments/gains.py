@@ -185,6 +185,27 @@ def gram_of_rows(x: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
     return product
 
 
+class RowsGram:
+    """The gram of rows that come few at a time, and are multiplied many at a time."""
+
+    def __init__(self) -> None:
+        self._total: np.ndarray | None = None
+        self._waiting: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        self._waiting.append(rows)
+        if sum(map(len, self._waiting)) >= rows.shape[1]:
+            self.total()
+
+    def total(self) -> np.ndarray:
+        """That of all rows so far; rows that follow are added to it in place."""
+        if self._waiting:
+            new, self._waiting = gram_of_rows(np.concatenate(self._waiting)), []
+            self._total = new if self._total is None else np.add(self._total, new, out=self._total)
+        assert self._total is not None
+        return self._total
+
+
 def total(ops: StatOps, x: Array, axes: Sequence[int]) -> Array:
     """Sums over axes, which are dropped, in f64."""
     shape = ops.shape(x)

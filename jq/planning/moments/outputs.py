@@ -13,7 +13,7 @@ import numpy as np
 from jq.ir import Program
 from jq.ir.autodiff.sensitivity import Directions
 from jq.planning.moments.collect import sensitivity
-from jq.planning.moments.gains import Moments, gram_alone, gram_of_rows
+from jq.planning.moments.gains import Moments, RowsGram, gram_alone, gram_of_rows
 from jq.planning.moments.inputs import Wanted
 
 ENOUGH = 512  # gradients
@@ -47,25 +47,18 @@ class _Sum:
     """The gram of rows that come gradient by gradient, and the squares of that of each."""
 
     def __init__(self) -> None:
-        self.total: np.ndarray = np.zeros(())
-        self.waiting: list[np.ndarray] = []
+        self.gram = RowsGram()
         self.squares, self.count = 0.0, 0
 
     def add(self, rows: np.ndarray) -> None:
         least = rows.T if len(rows) < rows.shape[1] else rows
         self.squares += float(np.square(gram_of_rows(least)).sum())
         self.count += 1
-        self.waiting.append(rows)
-        if sum(map(len, self.waiting)) >= rows.shape[1]:
-            self.total, self.waiting = self._sum(), []
-
-    def _sum(self) -> np.ndarray:
-        rest = [gram_of_rows(np.concatenate(self.waiting))] if self.waiting else []
-        return sum(rest, self.total)
+        self.gram.add(rows)
 
     def shrunk(self) -> np.ndarray:
         """The mean gram, moved towards the multiple of 1 that has its trace."""
-        mean = self._sum() / self.count
+        mean = self.gram.total() / self.count
         alike = np.eye(len(mean)) * (np.trace(mean) / len(mean))
         noise = (self.squares / self.count - np.square(mean).sum()) / self.count
         share = np.clip(noise / max(np.square(mean - alike).sum(), 1e-300), 0, 1)

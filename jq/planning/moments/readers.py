@@ -84,8 +84,7 @@ class FewRows(Reader):
 
     def _instrument(self, program: Program, op: Op, w: Wanted, results: Results, kept: int) -> None:
         self.operand, self.rows = op.operands[w.operand], rows_of(op, w, NUMPY_STATS)
-        self.waiting: list[np.ndarray] = []
-        self.total: np.ndarray | None = None
+        self.gram: gains.RowsGram | None = gains.RowsGram() if self.full else None
         results[self.operand] = self.operand
 
     def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
@@ -93,36 +92,21 @@ class FewRows(Reader):
         keep = counted > 0
         rows, own = x[keep], counted[keep, None]
         fine = np.isfinite(x).all()
-        if self.full:
+        if self.gram:
             with np.errstate(all="ignore"):  # what is not finite is refused
                 given = gains.counted_rows(x, weights, self.extent.sequences, self.shared)
             if fine := fine and np.isfinite(given).all():
-                self._wait(given)
+                self.gram.add(given)
             return gram_alone(np.where(fine, 0, np.nan), weights)  # the gram itself at the end
         scaled = rows.astype(F64) * own  # float32 holds no square of 1e20
-        self._take((scaled * rows).sum(0))
+        diagonal = (scaled * rows).sum(0) + np.where(fine, 0, np.nan)
         low, high = rows[None].min(1, initial=np.inf), rows[None].max(1, initial=-np.inf)
         total, share = shares(weights, len(drawn))
-        return Moments(np.where(fine, 0, np.nan), total, scaled.sum(0), low, high, x[drawn], share)
-
-    def _wait(self, rows: np.ndarray) -> None:
-        """Rows are given few at a time and multiplied many at a time."""
-        self.waiting.append(rows)
-        if sum(map(len, self.waiting)) >= self.extent.width:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._take(gains.gram_of_rows(np.concatenate(self.waiting)))
-        self.waiting = []
-
-    def _take(self, gram: np.ndarray) -> None:
-        self.total = gram if self.total is None else np.add(self.total, gram, out=self.total)
+        return Moments(diagonal, total, scaled.sum(0), low, high, x[drawn], share)
 
     def moments(self) -> Moments:
-        if self.waiting:
-            self._flush()
-        assert self.total is not None
-        return replace(super().moments(), gram=self.total)
+        found = super().moments()
+        return replace(found, gram=self.gram.total()) if self.gram else found
 
 
 class ManyRows(Reader):
