@@ -36,7 +36,7 @@ def table(b: Builder, step: Simple) -> None:
         b.rescale(b.op("ADD", [high, low], (shape, "int32")), WHOLE, step.output)
         return
     least = np.array([np.iinfo(x.dtype).min], np.int32)
-    places = Int32(b, b.wide(replace(x, zero_point=least)), x.shape)
+    places = Int32(b, b.wide(replace(x, zero_point=least)))
     found = looked_up(codes, places, step.output.dtype)
     b.op("RESHAPE", [found.name, b.shape(step.output.shape)], step.output)
 
@@ -64,7 +64,7 @@ def gather_rows(b: Builder, step: Simple) -> None:
 def halves(b: Builder, x: Tensor) -> list[tuple[str, int]]:
     """Codes of 16 bits as two of 8, `256 high + low`, each with its zero point; low is moved by
     -128."""
-    codes = Int32(b, b.wide(replace(x, zero_point=None)), x.shape)
+    codes = Int32(b, b.wide(replace(x, zero_point=None)))
     parts = codes >> 8, (codes & 255) - 128
     names = [b.rescale(p.name, WHOLE, (x.shape, "int8")) for p in parts]
     return list(zip(names, (x.zero >> 8, (x.zero & 255) - 128), strict=True))
@@ -73,7 +73,7 @@ def halves(b: Builder, x: Tensor) -> list[tuple[str, int]]:
 def joined(b: Builder, sums: Sequence[str], step: Simple) -> str:
     """The sum of products of both halves, in units of 2^-bits that leave 32 bits, rounded as
     `jq.formats.requantize.rounding_right_shift` rounds."""
-    high, low = (Int32(b, name, step.output.shape) for name in sums)
+    high, low = (Int32(b, name) for name in sums)
     bits = -int(step.numbers["bits"].reshape(())) if "bits" in step.numbers else 0
     if bits:
         half = 1 << (bits - 1)
@@ -85,7 +85,7 @@ def joined(b: Builder, sums: Sequence[str], step: Simple) -> str:
 
 def product(b: Builder, step: Simple, bits: int) -> str:
     """A product of 16-bit codes in units of 2^bits, ties away from zero, by MUL of magnitudes."""
-    terms = [Int32(b, b.wide(t), t.shape) for t in step.inputs]
+    terms = [Int32(b, b.wide(t)) for t in step.inputs]
     found = terms[0].of("ABS").times(terms[1].of("ABS"), bits)
     for term in terms:
         found = found.times((term >= 0).choose(1, -1))
@@ -113,16 +113,16 @@ def _scores(b: Builder, step: Simple) -> Int32:
         largest += x.largest * by
         if by != 1:
             name = b.rescale(name, np.array([by]), (x.shape, "int32"))
-        terms.append(Int32(b, name, x.shape))
+        terms.append(Int32(b, name))
     if largest >= 1 << 30:
         raise UserError("a mask beyond 2^30 steps of its scores has no form in TOSA", op=step.name)
     total = reduce(add, terms)
     if (where := step.numbers.get("where")) is not None:
-        condition = Int32(b, b.of(step.inputs[-1]), total.shape)
+        condition = Int32(b, b.of(step.inputs[-1]))
         return condition.choose(*[total.full(-WIDE), total][:: 1 if where.any() else -1])
     if (hidden := step.numbers.get("hidden")) is None:
         return total
-    known = Int32(b, b.constant(np.broadcast_to(hidden, total.shape), "bool"), total.shape)
+    known = Int32(b, b.constant(np.broadcast_to(hidden, total.shape), "bool"))
     return known.choose(total.full(-WIDE), total)
 
 
@@ -144,7 +144,7 @@ def normalization(b: Builder, step: Simple) -> None:
     unit, widest = float(given["step"].reshape(())), int(ends.max) - int(ends.min)
     if n**3 * widest**2 >= 1 << 63:
         raise UserError(f"normalization of rows of {n} has no form in TOSA", op=step.name)
-    c, largest = Int32(b, b.wide(x), x.shape), x.largest
+    c, largest = Int32(b, b.wide(x)), x.largest
     if given["center"]:
         c = c.times(n) - c.along("REDUCE_SUM", axis)
         unit, largest = unit / n, n * widest
@@ -162,7 +162,7 @@ def quotient(b: Builder, step: Simple) -> None:
     """`jq.formats.integer_functions.ratio`, bit by bit."""
     (x, y), out = step.inputs, step.out
     bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
-    over, under = (Int32(b, b.wide(t), t.shape) for t in (x, y))
+    over, under = (Int32(b, b.wide(t)) for t in (x, y))
     size, by = over.of("ABS"), under.of("ABS").of("MAXIMUM", 1, nan_mode=PROPAGATE)
     highest, end = x.largest.bit_length(), (1 << 31) - 1
     rest, found = size.full(0), size.full(0)

@@ -20,23 +20,23 @@ class Int32:
 
     b: Builder
     name: str
-    shape: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.b.made[self.name][0])
 
     def of(self, kind: str, *others: "Int32 | int", dtype: str = "int32", **given: Any) -> "Int32":
         """An operator on this one and others, which broadcast."""
-        ones = [1] * len(self.shape)
-        row = [
-            o if isinstance(o, Int32) else Int32(self.b, self.b.constant([o], "int32", ones), ())
-            for o in others
-        ]
-        shape = np.broadcast_shapes(self.shape, *(o.shape or ones for o in row))
-        names = [self.name, *(o.name for o in row), *given.pop("more", ())]
-        return Int32(self.b, self.b.op(kind, names, (shape, dtype), **given), shape)
+        ones, names = [1] * len(self.shape), [self.name]
+        for o in others:
+            names.append(o.name if isinstance(o, Int32) else self.b.constant([o], "int32", ones))
+        shape = np.broadcast_shapes(*(tuple(self.b.made[name][0]) for name in names))
+        names += given.pop("more", ())
+        return Int32(self.b, self.b.op(kind, names, (shape, dtype), **given))
 
     def full(self, value: int) -> "Int32":
         """A constant of this one's shape."""
-        name = self.b.constant(np.full(self.shape, value), "int32")
-        return Int32(self.b, name, self.shape)
+        return Int32(self.b, self.b.constant(np.full(self.shape, value), "int32"))
 
     def __add__(self, other: "Int32 | int") -> "Int32":
         return self if isinstance(other, int) and not other else self.of("ADD", other)
@@ -58,8 +58,7 @@ class Int32:
     def along(self, kind: str, axis: int, **given: Any) -> "Int32":
         """REDUCE_SUM and its like, the axis kept."""
         shape = tuple(1 if a == axis else n for a, n in enumerate(self.shape))
-        name = self.b.op(kind, [self.name], (shape, "int32"), axis=axis, **given)
-        return Int32(self.b, name, shape)
+        return Int32(self.b, self.b.op(kind, [self.name], (shape, "int32"), axis=axis, **given))
 
 
 def squares(x: Int32, bits: int, axis: int, more: int) -> tuple[Int32, Int32]:
@@ -142,5 +141,4 @@ def looked_up(values: np.ndarray, index: Int32, dtype: str = "int32") -> Int32:
     flat = b.op("RESHAPE", [index.name, b.shape([1, count])], ([1, count], "int32"))
     rows = b.constant(values, dtype, [1, values.size, 1])
     found = b.op("GATHER", [rows, flat], ([1, count, 1], dtype))
-    shaped = b.op("RESHAPE", [found, b.shape(index.shape)], (index.shape, dtype))
-    return Int32(b, shaped, index.shape)
+    return Int32(b, b.op("RESHAPE", [found, b.shape(index.shape)], (index.shape, dtype)))
