@@ -134,19 +134,17 @@ class TensorPlanner:
             raise Declined(what, "set activations.mode=static")
         self.has(s.granularity, device.activation_granularities, "activations.granularity")
         enc = encoding(s, shape, (0,) * len(shape))
-        block = encodings.tied_block(enc, shape, role) or encodings.activation_block(
-            s, shape, role, run
-        )
+        tied = encodings.tied_block(enc, shape, role)
+        block = tied or encodings.activation_block(s, shape, role, run)
         return TensorPlan("dynamic", unpacked(enc.with_shape(shape, block)))
 
     def seen(self, where: str, s: TensorSettings) -> Range:
         """The calibrated range of a site."""
-        if not self.target.device.static:
+        device = self.target.device
+        if not device.static:
             what = f"target {self.target.name} has no static quantization"
             raise Declined(what, "set activations.mode=dynamic")
-        self.has(
-            "per-tensor", self.target.device.activation_granularities, "activations.granularity"
-        )
+        self.has("per-tensor", device.activation_granularities, "activations.granularity")
         seen = self.ranges.get(where, affine_format(s.format).bits, s.scheme)
         if seen is None:
             self.unranged.append(where)

@@ -211,14 +211,13 @@ class Builder:
         made = self.fresh(output, output.shape) if limits else output
         self.op(kind, inputs, made, **options, **activation)
         for i, (limit, code) in enumerate(limits):
-            bound = self.code(code, output, len(output.shape))
+            bound = self.coded(np.full([1] * len(output.shape), code), output)
             last = output if i == len(limits) - 1 else self.fresh(output, output.shape)
             made = self.op(limit, [made, bound], last)
 
-    def code(self, value: int, like: Tensor, rank: int = 1) -> Tensor:
-        """A constant of one of another tensor's codes."""
-        made = self.constant(np.full([1] * rank, value), like.dtype, like.scale)
-        return replace(made, zero_point=like.zero_point)
+    def coded(self, codes: Any, like: Tensor) -> Tensor:
+        """A constant of another tensor's codes."""
+        return replace(self.constant(codes, like.dtype, like.scale), zero_point=like.zero_point)
 
     # Moves that several kinds need
 

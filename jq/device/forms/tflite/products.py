@@ -22,7 +22,7 @@ class Products(Builder):
             return x
         pairs = [(0, 0), *padding, (0, 0)]
         made = self.fresh(x, [n + sum(p) for n, p in zip(x.shape, pairs, strict=True)])
-        return self.op("PADV2", [x, self.constant(pairs), self.code(value, x)], made)
+        return self.op("PADV2", [x, self.constant(pairs), self.coded([value], x)], made)
 
     def weights(self, step: Simple, x: Tensor, w: Tensor, channels: int) -> list[Tensor]:
         """A filter and its bias, with the scales that give the step's mantissas. Scales are

@@ -1,6 +1,5 @@
 """The writer: steps on elements alike, moves, extremes and float ends, besides products."""
 
-from dataclasses import replace
 from functools import partial, partialmethod
 
 import numpy as np
@@ -79,9 +78,7 @@ class Writer(Spelled):
 
     def _table(self, step: Simple) -> None:
         (x,), output, codes = step.inputs, self.given(step), step.table
-        table = replace(
-            self.constant(codes, output.dtype, output.scale), zero_point=output.zero_point
-        )
+        table = self.coded(codes, output)
         least = self.constant(np.full([1] * len(x.shape), len(codes) // 2))
         index = self.op("ADD", [self._number(x), least], self.fresh(least, x.shape, scale=None))
         self.op("GATHER", [table, index], output, axis=0)
@@ -158,5 +155,5 @@ class Writer(Spelled):
 
     def _pad(self, step: Simple) -> None:
         (x,), given = step.inputs, step.attributes
-        code = self.code(given["value"], x)
+        code = self.coded([given["value"]], x)
         self.op("PADV2", [x, self.constant(given["padding"]), code], step.output)
