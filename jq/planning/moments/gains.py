@@ -198,7 +198,7 @@ class RowsGram:
             self.total()
 
     def total(self) -> np.ndarray:
-        """That of all rows so far; rows that follow are added to it in place."""
+        """The gram of all rows so far; rows that follow are added to it in place."""
         if self._waiting:
             new, self._waiting = gram_of_rows(np.concatenate(self._waiting)), []
             self._total = new if self._total is None else np.add(self._total, new, out=self._total)
