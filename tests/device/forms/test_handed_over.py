@@ -68,7 +68,9 @@ def test_what_is_spelled_out_computes_the_same() -> None:
     levels = jq.rewrite(model, pipeline="int8-static-integer-only", target="ethos-u55")
     kinds = {op.operation.name for op in levels["float"].walk()}
     assert not kinds & {"stablehlo.sort", "chlo.top_k", "stablehlo.gather", "stablehlo.scatter"}
-    for got, want in zip(evaluated(levels["float"], x), ordered(params, jnp.asarray(x)), strict=True):
+    for got, want in zip(
+        evaluated(levels["float"], x), ordered(params, jnp.asarray(x)), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
