@@ -142,18 +142,16 @@ def _latencies(
     if compiled.manifest.pipeline == FLOAT:
         return bench(directory, seconds=seconds, progress=progress), None, ""
     progress("compile the float model", None)
-    note, target = "", compiled.program.target
+    note = f"The float model is compiled for {compiled.program.target}, too; both in turns."
     try:
         beside = _float_model(job, job.target)
     except UserError:  # a device without floats
-        target = DEFAULT_TARGET
         beside = _float_model(job, DEFAULT_TARGET)
         note = f"The float model is compiled for {DEFAULT_TARGET}: {job.target.name} has no floats."
     with temporary_folder() as folder:
         beside.save(folder / "float")
         both = bench(directory, against=folder / "float", seconds=2 * seconds, progress=progress)
-    against = both.pop("against")
-    return both, against, note or f"The float model is compiled for {target}, too; both in turns."
+    return both, both.pop("against"), note
 
 
 def _float_model(job: Job, target: Target | str) -> CompiledModel:
