@@ -15,6 +15,7 @@ from jq.kernels import ISAS, Gemm, TensorType, get_isa
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.dispatches import Output, dispatch
 from jq.kernels.emit.values import mlir_type, vec
+from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import choose, parts, unevenness
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.references import reference
@@ -61,6 +62,14 @@ def test_tiles_fit_registers_and_cover(isa: str) -> None:
         assert cut.block * cut.blocks >= m
         assert cut.panels * cut.vectors * target.lanes >= n
         assert (cut.blocks - 1) * cut.block < m
+
+
+def test_matrix_tiles_cover_and_compute_no_panel_twice() -> None:
+    for m, n in itertools.product([5, 49, 3136, 12544, 100_000], [8, 32, 64, 100, 1536]):
+        cut = TiledCut(m, 64, n)
+        assert cut.block * cut.blocks >= m and cut.rows * cut.row_tiles >= cut.block
+        assert cut.range * cut.ranges >= n
+        assert (cut.panels - 1) * cut.width < cut.range <= cut.panels * cut.width
 
 
 def test_the_chosen_tile_is_among_the_fastest() -> None:

@@ -229,6 +229,44 @@ def test_epilogues_among_products() -> None:
         run_and_compare(runner, i, kernel, i)
 
 
+def images_in_place() -> list[Convolution]:
+    """Lines of pixels that matrix tiles read where they are: of one tile, of two that are full or
+    have 14 rows, with strides, dilations and more than one chunk; one whose runs are not whole
+    chunks is gathered."""
+    one = Convolution(
+        isa="amx_int8", batch=2, height=5, width=16, channels=64, filters=40, window=(3, 3)
+    )
+    return [
+        one,
+        replace(one, width=30, channels=128, epilogue=(Dequantize(), Quantize(unsigned=True))),
+        replace(one, width=65, strides=(2, 2), unsigned=True, row_zero=True),
+        replace(one, width=33, height=7, dilations=(2, 1), window=(3, 6), filters=70),
+        replace(one, width=28, height=3, channels=96, window=(1, 1), batch=3, filters=17),
+        replace(one, width=28, height=3, channels=64, window=(1, 1), batch=3, filters=17),
+    ]
+
+
+def test_tiles_of_images_in_place() -> None:
+    kernels = images_in_place()
+    assert [k.tiles.rows for k in kernels if k.in_place] == [14, 14, 16, 14, 14]
+    if "amx_int8" in HERE:
+        runner = Runner(kernels)
+        for i, kernel in enumerate(kernels):
+            run_and_compare(runner, i, kernel, i)
+
+
+def test_images_that_tiles_cannot_read_in_place() -> None:
+    """Lines that are cut unevenly or into small parts, and runs that would end behind a line."""
+    one = images_in_place()[0]
+    others = (
+        replace(one, width=19),
+        replace(one, width=10),
+        replace(one, channels=65),
+        replace(one, column_zero=True),
+    )
+    assert not any(kernel.in_place for kernel in others)
+
+
 def test_taps_of_any_code_and_zero_point() -> None:
     """127 - (-128) is more than two int8 numbers reach; two gave it as -1, without a word."""
     counts = {

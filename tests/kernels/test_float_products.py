@@ -185,6 +185,7 @@ IMAGES: list[dict[str, Any]] = [
     {"channels": 3, "window": (5, 5), "height": 9, "width": 8},  # tiles half full
     {"channels": 8, "window": (3, 2), "dilations": (1, 2), "height": 6, "width": 7, "groups": 2},
     {"channels": 32, "window": (1, 1), "strides": (2, 2), "height": 7, "width": 7},
+    {"channels": 32, "window": (3, 3), "height": 4, "width": 16},  # matrix tiles in place
 ]
 
 

@@ -13,7 +13,6 @@ from jq.kernels.gemm import amx, pair_body
 from jq.kernels.gemm.body import over_blocks, rounded
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.source import PanelPart, Source
-from jq.kernels.machine.tile_cut import ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +86,12 @@ def emit_pair_convolution(conv: PairConvolution, operands: Operands) -> list[ir.
 def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:
     """The codes of 16 pixels, run after run, each padded to whole chunks, are gathered first."""
     windows = Windows.of(conv)
+    if conv.in_place:
+        operands = [rounded(conv, operands[0]), *operands[1:]]
+        return amx.multiply(conv, operands, windows.sample, _in_place(conv, windows))
 
     def gather(b: Builder, source: ir.Value, prefix: Indices, first: Index, out: Tile) -> None:
-        count = min(ROWS, conv.tiles.block)
+        count = conv.tiles.rows
         corners = [windows.corner(b, b.offset(first, r)) for r in range(count)]
         high, wide = conv.runs
 
@@ -107,3 +109,18 @@ def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:
 
     rows = amx.pack_tiles(operands[0], conv.tiles, (), gather)
     return amx.multiply(conv, [rows, *operands[1:]], windows.sample)
+
+
+def _in_place(conv: Convolution, windows: Windows) -> amx.InPlace:
+    """The pixels of a line lie at even distances, so that tiles are read where the image is."""
+    size, (_, _, wide) = 2 if conv.floats else 1, conv.codes.shape
+
+    def first(b: Builder, _: Indices, pixel: Index, chunk: Index) -> Index:
+        run, part = b.divided(chunk, conv.run_chunks), b.modulo(chunk, conv.run_chunks)
+        h, w = b.divided(run, conv.runs[1]), b.modulo(run, conv.runs[1])
+        sample, row, column = windows.tap(b, windows.corner(b, pixel), h, w)
+        line = b.offset(b.scaled(sample, conv.height), row)
+        at = b.offset(b.offset(b.scaled(line, wide), column), b.scaled(part, conv.chunk))
+        return b.scaled(at, size)
+
+    return first, conv.strides[1] * conv.channels * size

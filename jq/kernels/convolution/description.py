@@ -18,7 +18,7 @@ import numpy as np
 from jq.kernels.convolution.windowed import WindowPanels
 from jq.kernels.gemm.product import PackedProduct
 from jq.kernels.gemm.two_digits import TwoDigits
-from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
+from jq.kernels.machine.tile_cut import DEPTH, ROWS, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
 from jq.kernels.tensor import Array, TensorType, cut_last
 
@@ -80,10 +80,21 @@ class Convolution(WindowPanels, PackedProduct):
     def run_chunks(self) -> int:
         return math.ceil(self.run / self.chunk)
 
+    @property
+    def in_place(self) -> bool:
+        """True if matrix tiles are read where the image is: pixels of a line, which is cut evenly,
+        into tiles that are more than half full, and whole chunks of channels. Pixels that no tap
+        reads would be rounded for nothing."""
+        parts, wide = math.ceil(self.output[1] / ROWS), self.output[1]
+        even = wide % parts == 0 and wide > ROWS // 2 * parts and self.run % self.chunk == 0
+        skipped = self.read == "f32" and math.prod(self.strides) > math.prod(self.window)
+        return self.on_tiles and even and not (skipped or self.column_zero)
+
     @cached_property
     def tiles(self) -> TiledCut:
-        depth = math.prod(self.runs) * self.run_chunks * self.chunk
-        return TiledCut(self.pixels, depth, self.span, 2 if self.floats else 4)
+        depth, wide = math.prod(self.runs) * self.run_chunks * self.chunk, self.output[1]
+        together = wide // math.ceil(wide / ROWS) if self.in_place else 0
+        return TiledCut(self.pixels, depth, self.span, 2 if self.floats else 4, together)
 
     @property
     def panel(self) -> int:

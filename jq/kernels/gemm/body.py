@@ -92,9 +92,10 @@ def rounded(product: Product, operand: Operand) -> Operand:
     if not product.halves or kind.element == "i16":
         return operand
     isa, (*lead, columns) = product.target, kind.shape
-    rows, size = math.prod(lead), isa.lanes * isa.dot.group
+    group = 2 if product.on_tiles else isa.dot.group
+    rows, size = math.prod(lead), isa.lanes * group
     flat = TensorType((rows, columns), kind.element)
-    result = TensorType(flat.shape, product.stored if isa.dot.group > 1 else kind.element)
+    result = TensorType(flat.shape, product.stored if group > 1 else kind.element)
 
     def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         def part(at: Index, valid: int) -> None:
@@ -111,6 +112,9 @@ def rounded(product: Product, operand: Operand) -> Operand:
 
 @emit.register
 def emit_gemm(gemm: Gemm, operands: Operands) -> list[ir.Value]:
+    if gemm.in_place:
+        rows = rounded(gemm, operands[0])
+        return amx.multiply(gemm, [rows, *operands[1:]], in_place=amx.rows_in_place(gemm))
     if gemm.on_tiles:
         return amx.multiply(gemm, [amx.pack_rows(gemm, operands[0]), *operands[1:]])
     return multiply(gemm, [rounded(gemm, operands[0]), *operands[1:]])

@@ -96,6 +96,11 @@ class Gemm(MatrixPanels, PackedProduct):
         return TiledCut(self.m, self.k, self.n, 2 if self.floats else 4)
 
     @property
+    def in_place(self) -> bool:
+        """True if matrix tiles are read where the rows are (floats: once they are rounded)."""
+        return self.on_tiles and self.k % self.tiles.depth == 0 and not self.column_zero
+
+    @property
     def lead(self) -> tuple[int, ...]:
         return (self.batch,) if self.batch > 1 else ()
 

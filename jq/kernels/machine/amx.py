@@ -36,18 +36,18 @@ def _i16(b: Builder, value: int) -> ir.Value:
     return b.constant(ir.IntegerType.get_signless(16), value)
 
 
-def _shape(b: Builder) -> list[ir.Value]:
-    return [_i16(b, ROWS), _i16(b, 64)]
+def _shape(b: Builder, rows: int = ROWS) -> list[ir.Value]:
+    return [_i16(b, rows), _i16(b, 64)]
 
 
 def _tile() -> ir.Type:
     return ir.Type.parse("!llvm.x86_amx")
 
 
-def zero(b: Builder) -> ir.Value:
+def zero(b: Builder, rows: int = ROWS) -> ir.Value:
     """A tile of zeros, as which every sum of products begins."""
     b.at_start(_REQUEST, _CLOBBERS)
-    return b.intrinsic("llvm.x86.tilezero.internal", _tile(), _shape(b))
+    return b.intrinsic("llvm.x86.tilezero.internal", _tile(), _shape(b, rows))
 
 
 def load(b: Builder, source: ir.Value, at: list[Index], words: int = WORDS) -> ir.Value:
@@ -56,6 +56,15 @@ def load(b: Builder, source: ir.Value, at: list[Index], words: int = WORDS) -> i
     scratch = isinstance(source.type, ir.MemRefType)
     loaded = b.get(source, at, kind) if scratch else b.load(source, at, kind)
     return b.intrinsic(f"llvm.x86.cast.vector.to.tile.v{words}i32", _tile(), [loaded])
+
+
+def strided(b: Builder, base: ir.Value, at: Index, stride: int, rows: int) -> ir.Value:
+    """The tile whose rows of 64 bytes lie `stride` bytes apart, from a byte on after `base`."""
+    i64 = ir.IntegerType.get_signless(64)
+    first = arith.addi(base, arith.index_cast(i64, b.index(at)))
+    pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), first)
+    operands = [*_shape(b, rows), pointer, b.constant(i64, stride)]
+    return b.intrinsic("llvm.x86.tileloadd64.internal", _tile(), operands)
 
 
 def repeat(b: Builder, scratch: ir.Value, word: Index, depth: int) -> ir.Value:
@@ -68,21 +77,30 @@ def repeat(b: Builder, scratch: ir.Value, word: Index, depth: int) -> ir.Value:
 
 
 def product(
-    b: Builder, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, kind: str, depth: int = 64
+    b: Builder,
+    acc: ir.Value,
+    lhs: ir.Value,
+    rhs: ir.Value,
+    kind: str,
+    depth: int = 64,
+    rows: int = ROWS,
 ) -> ir.Value:
     """`acc + lhs rhs`, [16, 16] words. `kind` is `tdpbssd` (i8) or `tdpbusd` (left codes read as
     u8): i32 sums of [16, 64] and [64, 16] in groups of 4 rows, which wrap; or `tdpbf16ps`: f32 sums
-    of [16, 32] and [32, 16] in pairs. `depth`: bytes of a row of the left one, 64 or fewer."""
-    sizes = [*_shape(b), _i16(b, depth)]
+    of [16, 32] and [32, 16] in pairs. `depth`: bytes of a row of the left one, 64 or fewer; `rows`:
+    of the left one and the sums."""
+    sizes = [*_shape(b, rows), _i16(b, depth)]
     return b.intrinsic(f"llvm.x86.{kind}.internal", _tile(), [*sizes, acc, lhs, rhs])
 
 
-def store(b: Builder, tile: ir.Value, scratch: ir.Value, word: Index, stride: int = ROWS) -> None:
+def store(
+    b: Builder, tile: ir.Value, scratch: ir.Value, word: Index, stride: int = ROWS, rows: int = ROWS
+) -> None:
     """Writes the tile's rows of 16 words, `stride` words apart, from `word` of a scratch."""
     shape = ir.MemRefType(scratch.type).shape
-    if high(word) + (ROWS - 1) * stride + ROWS > math.prod(shape):
+    if high(word) + (rows - 1) * stride + ROWS > math.prod(shape):
         raise InternalError(f"a tile leaves a scratch of {list(shape)}")
-    operands = [*_shape(b), *_pointer(b, scratch, word, stride), tile]
+    operands = [*_shape(b, rows), *_pointer(b, scratch, word, stride), tile]
     llvm.CallIntrinsicOp(None, "llvm.x86.tilestored64.internal", operands, [], [])
 
 

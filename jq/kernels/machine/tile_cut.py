@@ -15,12 +15,19 @@ BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
 
 @dataclass(frozen=True)
 class TiledCut:
-    """m x k x n in blocks of rows and ranges of columns; `group` operands fill a word."""
+    """m x k x n in blocks of rows and ranges of columns; `group` operands fill a word. `together`:
+    rows that lie in memory at even distances, of which tiles are made."""
 
     m: int
     k: int
     n: int
     group: int = 4
+    together: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return self.together or math.ceil(self.m / math.ceil(self.m / ROWS))
 
     @property
     def depth(self) -> int:
@@ -43,10 +50,10 @@ class TiledCut:
     @property
     def block(self) -> int:
         """Rows of a workgroup."""
-        pairs = math.ceil(self.m / (2 * ROWS))
+        pairs = math.ceil(self.m / (2 * self.rows))
         panels = math.ceil(self.n / self.width)
         blocks = max(math.ceil(self.m / BLOCK), min(pairs, math.ceil(WORKGROUPS / panels)))
-        return min(self.m, math.ceil(pairs / blocks) * 2 * ROWS)
+        return min(self.m, math.ceil(pairs / blocks) * 2 * self.rows)
 
     @property
     def blocks(self) -> int:
@@ -55,12 +62,13 @@ class TiledCut:
     @property
     def row_tiles(self) -> int:
         """Tiles of rows in a block."""
-        return math.ceil(self.block / ROWS)
+        return math.ceil(self.block / self.rows)
 
     @property
     def panels(self) -> int:
         """Panels of a workgroup."""
-        return max(1, math.ceil(self.n / self.width) * self.blocks // (2 * WORKGROUPS))
+        count = math.ceil(self.n / self.width)
+        return max(1, min(count, count * self.blocks // (2 * WORKGROUPS)))
 
     @property
     def range(self) -> int:
