@@ -143,9 +143,7 @@ class StableHloOps:
     shift_right_signed = _op("shift_right_arithmetic")
     quotient = _op("divide")
     select = _op("select")
-
-    def leading_zeros(self, a: ir.Value) -> ir.Value:
-        return stablehlo.count_leading_zeros(a)
+    leading_zeros = _op("count_leading_zeros")
 
     def equal(self, a: ir.Value | float, b: ir.Value | float) -> ir.Value:
         return self.compare(a, b, "EQ")

@@ -120,11 +120,8 @@ def match(value_or_op: Any, *kinds: str) -> Marker | None:
     op = op.opview if isinstance(op, ir.Operation) else op
     kind = marker_kind(op)
     attrs = ir.DictAttr(op.attributes["composite_attributes"])
-    values = {
-        DEQUANTIZE: list(op.operands),
-        QUANTIZE: list(op.operands)[1:],
-        QUANTIZE_DYNAMIC: list(op.results),
-    }[kind or ""]
+    read, made = list(op.operands), list(op.results)
+    values = {DEQUANTIZE: read, QUANTIZE: read[1:], QUANTIZE_DYNAMIC: made}[kind or ""]
     parts = dict(zip(plain(attrs["parts"]), values, strict=True))
     own = string_attr(op, ROUNDED) or ""
     return Marker(op, kind or "", encoding_of(attrs), parts, plain(attrs["tensor"]), own)

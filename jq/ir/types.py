@@ -62,11 +62,8 @@ def dtype_of(value: ir.Value) -> np.dtype[Any]:
 
 def is_narrow(value: ir.Value) -> bool:
     """True if a value is a tensor of integers of less than a byte."""
-    kind = value.type
-    if not isinstance(kind, ir.RankedTensorType):
-        return False
-    element = kind.element_type
-    return isinstance(element, ir.IntegerType) and 1 < element.width < 8
+    kind = value.type.element_type if isinstance(value.type, ir.RankedTensorType) else None
+    return isinstance(kind, ir.IntegerType) and 1 < kind.width < 8
 
 
 def number_kind(dtype: np.dtype[Any]) -> str:

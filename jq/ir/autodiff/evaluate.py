@@ -135,6 +135,7 @@ BLOCKS: dict[str, Callable[[list[Any], Any, Program, Inside], Any]] = {
 
 
 RULES = OPS | {"gather": gather, "scatter": scatter}
+Functions = Mapping[str, Any]
 Edit = Callable[[ir.Value, Any], Any]  # (a result, its value) -> the value to go on with
 
 
@@ -164,11 +165,7 @@ def run_ops(program: Program, ops: Iterable[Op], known: dict[Any, Any]) -> None:
 
 
 def _block(
-    program: Program,
-    block: ir.Block,
-    known: dict[Any, Any],
-    functions: Mapping[str, Any],
-    edit: Edit,
+    program: Program, block: ir.Block, known: dict[Any, Any], functions: Functions, edit: Edit
 ) -> list[Any]:
     for op in block.operations:
         o = op.operation
@@ -182,11 +179,7 @@ def _block(
 
 
 def _results(
-    program: Program,
-    op: Op,
-    args: list[Any],
-    functions: Mapping[str, Any],
-    known: Mapping[Any, Any],
+    program: Program, op: Op, args: list[Any], functions: Functions, known: Mapping[Any, Any]
 ) -> list[Any]:
     o, name = op.operation, op.operation.name.removeprefix("stablehlo.")
     if name == "composite":

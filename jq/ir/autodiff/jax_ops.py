@@ -164,13 +164,8 @@ def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> 
     if len(args) == 2 and name in WINDOWS:
         if {*g.interior, *g.dilation} - {1} and name != "add":
             raise Unsupported("extremes of dilated windows have no gradient here")
-        whole = lax.reduce_window(
-            args[0],
-            _splat(op.operands[1]),
-            WINDOWS[name],
-            *(g.window, g.stride, g.padding, g.interior, g.dilation),
-        )
-        return [whole]
+        figures = g.window, g.stride, g.padding, g.interior, g.dilation
+        return [lax.reduce_window(args[0], _splat(op.operands[1]), WINDOWS[name], *figures)]
     found = _cumulative(op)
     if len(args) != 2 or found is None:
         raise Unsupported("windows of other functions than sums and extremes have no gradient here")

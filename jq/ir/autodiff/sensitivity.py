@@ -71,11 +71,8 @@ class Sensitivity:
             for value, names in self._names.items()
         }
         gradients = jax.grad(self._projected)(taps, inputs, weights, signs)
-        return {
-            k: self._of_rows(gradients[names[0]], self.axes[k])
-            for names in self._names.values()
-            for k in names
-        }
+        first = {k: names[0] for names in self._names.values() for k in names}
+        return {k: self._of_rows(gradients[tap], self.axes[k]) for k, tap in first.items()}
 
     def _of_rows(self, gradient: Any, axes: tuple[int, ...]) -> Any:
         found = jnp.square(gradient.astype(jnp.float32)).mean(axes)  # may leave float32, too

@@ -51,7 +51,7 @@ class Encodings:
                 block = region.blocks[0]
                 self._states.update(zip(block.arguments, carried, strict=True))
                 self._block(block)
-            ends = _returned(op.regions[1].blocks[0])
+            ends = last_of(op.regions[1].blocks[0]).operands
             found = [
                 old if old in (FLOAT, CONFLICT) else self._ways(pair)
                 for old, *pair in zip(carried, starts, ends, strict=True)
@@ -65,7 +65,7 @@ class Encodings:
         blocks = [region.blocks[0] for region in op.regions]
         for block in blocks:
             self._block(block)
-        ends = [_returned(block) for block in blocks]
+        ends = [last_of(block).operands for block in blocks]
         for i, result in enumerate(op.results):
             self._states[result] = self._ways([e[i] for e in ends])
 
@@ -73,7 +73,3 @@ class Encodings:
         """The encoding of a value that is one of several, with parameters that all of them know."""
         state = common(self.program, [(v, self.of(v)) for v in values], shape_of(values[0]))
         return FLOAT if isinstance(state, Encoded) and state.scale is None else state
-
-
-def _returned(block: ir.Block) -> list[ir.Value]:
-    return list(last_of(block).operands)

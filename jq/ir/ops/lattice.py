@@ -110,21 +110,16 @@ def of_marker(program: Program, marker: Marker) -> State:
     """The state of a dequantize's result."""
     enc, parts = marker.encoding, marker.parts
     if not is_affine(enc.format) and "codes" in parts and match(parts["codes"], QUANTIZE_DYNAMIC):
-        return _blocks(marker)
+        # Rounded to blocks at run time: without these, since it tells ops after it only that no
+        # other format is to round their numbers again.
+        bare = enc.with_shape(enc.shape, (0,) * len(enc.shape))
+        return Encoded(bare, None, origin=(parts["codes"],))
     if not is_affine(enc.format) or shape_of(parts["codes"]) != enc.shape:
         return FLOAT  # no codes that an op could work on one by one
     if (known := one_step(program, parts)) is not None:
         return Encoded(enc, float(known[0]), known[1])
     origin = tuple(parts[k] for k in ("scale", "zero_point") if k in parts)
     return Encoded(enc, None, origin=origin)
-
-
-def _blocks(marker: Marker) -> State:
-    """The state of what is rounded to blocks at run time, without the blocks: it tells ops after it
-    only that no other format is to round their numbers again."""
-    enc = marker.encoding
-    bare = enc.with_shape(enc.shape, (0,) * len(enc.shape))
-    return Encoded(bare, None, origin=(marker.parts["codes"],))
 
 
 def common(

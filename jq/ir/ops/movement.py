@@ -52,6 +52,12 @@ def rebuilt(
     return dequantize(program, enc, parts, dtype_of(marker.op.results[0]), tensor=marker.tensor)
 
 
+def of_codes(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
+    """The dequantize of other codes with the same parameters; block sums are of the old ones."""
+    parts = {k: v for k, v in marker.parts.items() if k != "sum"} | {"codes": codes}
+    return rebuilt(program, marker, shape_of(codes), marker.encoding.block, parts)
+
+
 # In which order of axes an op can compute, so that transposes move through it.
 #
 #     add (transpose %x), (transpose %y)   ->  transpose (add %x, %y)

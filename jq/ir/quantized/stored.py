@@ -179,8 +179,7 @@ class StoredParts:
         array = dense_array(value) if maker(value, "stablehlo.constant") else None
         if array is None:
             raise UserError(f"{part} of {enc.format} are no constant", op=tensor)
-        location = value.owner.location
-        with location:
+        with value.owner.location:
             self.stored[value] = constant_of(as_stored(array, enc, part))
         self.constants.append(value.owner)
         return self.stored[value]

@@ -46,12 +46,8 @@ class Concatenate(Selecting, Sinking):
         types = {tuple(map(dtype_of, m.parts.values())) for m in known}
         if len(known) < len(markers) or len(types) > 1:
             return None
-        made = join_parts(
-            [m.encoding for m in known],
-            [m.parts for m in known],
-            integer(op, "dimension"),
-            OPS.concatenate,
-        )
+        encodings, parts = [m.encoding for m in known], [m.parts for m in known]
+        made = join_parts(encodings, parts, integer(op, "dimension"), OPS.concatenate)
         if made is None:
             return None
         name = "+".join(dict.fromkeys(m.tensor for m in known))

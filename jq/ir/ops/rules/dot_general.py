@@ -92,7 +92,31 @@ class DotGeneral(Contraction):
         return {"einsum": Dims.of(op).einsum(*[len(shape_of(v)) for v in op.operands])}
 
     def matrices(self, product: WeightProduct) -> Matrices:
-        return _matrices(product, Dims.read(product.attributes["dot_dimension_numbers"]))
+        p, dims = product, Dims.read(product.attributes["dot_dimension_numbers"])
+        if dims.batch:
+            raise NotMatrices("a weight for each index of a batch has no decoding kernel")
+        if not dims.contract:
+            raise NotMatrices("an outer product")
+        shape = shape_of(p.x)
+        partner = {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
+        enc = p.weight
+        # The one that is cut into blocks after the others.
+        contracted = sorted(partner, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))
+        kept = dims.free(1 - p.side, len(shape))
+        x = OPS.transpose(OPS.convert(p.x, np.float32), [*kept, *(partner[a] for a in contracted)])
+        count = math.prod(shape[a] for a in kept)
+        rows = OPS.reshape(x, [count, math.prod(shape) // count])
+        free = dims.free(p.side, len(p.weight.shape))
+        sizes = [shape[a] for a in kept], [p.weight.shape[a] for a in free]
+
+        def result(value: ir.Value) -> ir.Value:
+            """The axes of the left operand come first."""
+            value = OPS.reshape(value, [*sizes[0], *sizes[1]])
+            first, rank = len(sizes[0]), len(sizes[0]) + len(sizes[1])
+            turned = [*range(first, rank), *range(first)]
+            return value if p.side == 1 else OPS.transpose(value, turned)
+
+        return Matrices(free, contracted, rows, result)
 
 
 def _integer(
@@ -192,29 +216,3 @@ def _split_axis(x: QuantizedOperand, axis: int, blocks: int) -> QuantizedOperand
         sum=None if whole else move(x.sum, grid=True),
         block=(1, *x.block),
     )
-
-
-def _matrices(p: WeightProduct, dims: Dims) -> Matrices:
-    if dims.batch:
-        raise NotMatrices("a weight for each index of a batch has no decoding kernel")
-    if not dims.contract:
-        raise NotMatrices("an outer product")
-    shape = shape_of(p.x)
-    partner = {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
-    enc = p.weight
-    # The one that is cut into blocks after the others.
-    contracted = sorted(partner, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))
-    kept = dims.free(1 - p.side, len(shape))
-    x = OPS.transpose(OPS.convert(p.x, np.float32), [*kept, *(partner[a] for a in contracted)])
-    count = math.prod(shape[a] for a in kept)
-    rows = OPS.reshape(x, [count, math.prod(shape) // count])
-    free = dims.free(p.side, len(p.weight.shape))
-    sizes = [shape[a] for a in kept], [p.weight.shape[a] for a in free]
-
-    def result(value: ir.Value) -> ir.Value:
-        """The axes of the left operand come first."""
-        value = OPS.reshape(value, [*sizes[0], *sizes[1]])
-        first, rank = len(sizes[0]), len(sizes[0]) + len(sizes[1])
-        return value if p.side == 1 else OPS.transpose(value, [*range(first, rank), *range(first)])
-
-    return Matrices(free, contracted, rows, result)

@@ -12,7 +12,7 @@ from jq.ir.build import integer
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State
-from jq.ir.ops.movement import rebuilt
+from jq.ir.ops.movement import of_codes
 from jq.ir.ops.selection import direction, in_order
 
 
@@ -45,7 +45,7 @@ class Sort(OpRule):
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         if (marker := markers[0]) is None or not self.applies(op):
             return None
-        return _moved(program, marker, in_order(op, marker.parts["codes"]))
+        return of_codes(program, marker, in_order(op, marker.parts["codes"]))
 
 
 class TopK(Sort):
@@ -68,9 +68,3 @@ class TopK(Sort):
     def ordered(self, op: Op, state: Encoded) -> State:
         shape = shape_of(op.results[0])
         return state.of_shape(shape, [a for a, n in enumerate(state.encoding.grid) if n > 1])
-
-
-def _moved(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
-    """The dequantize of codes in another order; sums of blocks are of the old one."""
-    parts = {k: v for k, v in marker.parts.items() if k != "sum"} | {"codes": codes}
-    return rebuilt(program, marker, shape_of(codes), marker.encoding.block, parts)

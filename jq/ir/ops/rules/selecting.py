@@ -31,22 +31,16 @@ class Selecting(OpRule):
         return common(program, chosen, shape_of(op.results[0]))
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
-        return carry_codes(self, program, op, markers)
-
-
-def carry_codes(
-    rule: OpRule, program: Program, op: Op, markers: Sequence[Marker | None]
-) -> ir.Value | None:
-    """The op on codes of one set of parameters; constants become codes."""
-    first = next(m for m in markers if m is not None)
-    codes = []
-    for i in rule.elements(program, op):
-        value, marker = op.operands[i], markers[i]
-        found = marker.parts["codes"] if marker else constant_codes(program, value, first)
-        if found is None:
-            return None
-        codes.append(found)
-    return chosen(program, first, select_codes(program, op, codes))
+        """The op on codes of one set of parameters; constants become codes."""
+        first = next(m for m in markers if m is not None)
+        codes = []
+        for i in self.elements(program, op):
+            value, marker = op.operands[i], markers[i]
+            found = marker.parts["codes"] if marker else constant_codes(program, value, first)
+            if found is None:
+                return None
+            codes.append(found)
+        return chosen(program, first, select_codes(program, op, codes))
 
 
 def constant_codes(program: Program, value: ir.Value, marker: Marker) -> ir.Value | None:

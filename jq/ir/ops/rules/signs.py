@@ -17,7 +17,7 @@ from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State
-from jq.ir.ops.movement import rebuilt
+from jq.ir.ops.movement import of_codes, rebuilt
 
 
 class Sign(OpRule):
@@ -61,10 +61,7 @@ class Abs(Sign):
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         if (marker := markers[0]) is None:
             return None
-        enc, codes = marker.encoding, marker.parts["codes"]
-        made = OPS.abs(codes)
-        parts = {k: v for k, v in marker.parts.items() if k != "sum"}  # of other codes
-        return rebuilt(program, marker, enc.shape, enc.block, {**parts, "codes": made})
+        return of_codes(program, marker, OPS.abs(marker.parts["codes"]))
 
 
 def _ends(state: Encoded) -> int:
