@@ -7,8 +7,6 @@
 Several axes are taken one by one. A transform is linear in the real and imaginary parts of its
 numbers: the rows of the matrix are transforms of unit vectors, by NumPy in double precision."""
 
-from typing import Any
-
 import numpy as np
 
 from jq.base.errors import UserError
@@ -18,13 +16,7 @@ from jq.ir.ops.dims import by_matrix
 from jq.passes.iree_mends.mend import Mend
 
 LARGEST = 1024 * 1024  # length of what goes in times what comes out: 16 MiB of matrix
-Kind = str  # FFT, IFFT, RFFT or IRFFT, as StableHLO calls them
-_NUMPY: dict[Kind, Any] = {
-    "FFT": np.fft.fft,
-    "IFFT": np.fft.ifft,
-    "RFFT": np.fft.rfft,
-    "IRFFT": np.fft.irfft,
-}
+Kind = str  # FFT, IFFT, RFFT or IRFFT, as StableHLO calls them, and NumPy in lower case
 
 
 class PlainTransforms(Mend):
@@ -40,7 +32,18 @@ class PlainTransforms(Mend):
         return len(lengths) != 1 or not _is_plain(_kind(op), lengths[0])
 
     def rewritten(self, op: Op) -> list[ir.Value]:
-        return [_transform(op)]
+        """The last axis is transformed first, but by the inverse real transform."""
+        kind, lengths, x = _kind(op), integers(op, "fft_length"), op.operands[0]
+        rank = len(shape_of(x))
+        others = "IFFT" if kind.startswith("I") else "FFT"
+        steps = [(axis, others, n) for axis, n in enumerate(lengths, rank - len(lengths))]
+        steps[-1] = (rank - 1, kind, lengths[-1])
+        where = string_attr(op, NAME)
+        for axis, each, n in steps if kind == "IRFFT" else reversed(steps):
+            order = [a for a in range(rank) if a != axis] + [axis]
+            back = [int(a) for a in np.argsort(order)]
+            x = OPS.transpose(_along_last(OPS.transpose(x, order), each, n, where), back)
+        return [x]
 
 
 def _kind(op: Op) -> Kind:
@@ -50,21 +53,6 @@ def _kind(op: Op) -> Kind:
 
 def _is_plain(kind: Kind, length: int) -> bool:
     return kind != "IRFFT" and length > 1 and length & (length - 1) == 0
-
-
-def _transform(op: Op) -> ir.Value:
-    """The last axis is transformed first, but by the inverse real transform."""
-    kind, lengths, x = _kind(op), integers(op, "fft_length"), op.operands[0]
-    rank = len(shape_of(x))
-    others = "IFFT" if kind.startswith("I") else "FFT"
-    steps = [(axis, others, n) for axis, n in enumerate(lengths, rank - len(lengths))]
-    steps[-1] = (rank - 1, kind, lengths[-1])
-    where = string_attr(op, NAME)
-    for axis, each, n in steps if kind == "IRFFT" else reversed(steps):
-        order = [a for a in range(rank) if a != axis] + [axis]
-        back = [int(a) for a in np.argsort(order)]
-        x = OPS.transpose(_along_last(OPS.transpose(x, order), each, n, where), back)
-    return x
 
 
 def _along_last(x: ir.Value, kind: Kind, length: int, where: str | None) -> ir.Value:
@@ -96,5 +84,5 @@ def _matrix(kind: Kind, length: int, width: int, where: str | None) -> np.ndarra
         raise UserError(f"a Fourier transform of {length} elements", op=where, hint=hint)
     unit = np.eye(width)
     rows = unit if kind == "RFFT" else np.concatenate([unit, 1j * unit])
-    found = _NUMPY[kind](rows, length)
+    found: np.ndarray = getattr(np.fft, kind.lower())(rows, length)
     return found if kind == "IRFFT" else np.concatenate([found.real, found.imag], 1)

@@ -95,9 +95,7 @@ class PlainUnsigned(Mend):
 
 def is_unsigned(value: ir.Value) -> bool:
     """True if a value is a tensor of unsigned integers of whole bytes."""
-    if not isinstance(value.type, ir.RankedTensorType):
-        return False
-    kind = value.type.element_type
+    kind = value.type.element_type if isinstance(value.type, ir.RankedTensorType) else None
     return isinstance(kind, ir.IntegerType) and bool(kind.is_unsigned) and kind.width >= 8
 
 

@@ -72,23 +72,20 @@ class PlainSelectAndScatter(Mend):
         return op.operation.name == "stablehlo.select_and_scatter"
 
     def rewritten(self, op: Op) -> list[ir.Value]:
-        return [_lowered(op)]
-
-
-def _lowered(op: Op) -> ir.Value:
-    operand, source, init = op.operands
-    shape, rank = shape_of(operand), len(shape_of(operand))
-    if 0 in shape_of(source):
-        return stablehlo.broadcast_in_dim(operand.type, init, [])
-    window = build.integers(op, "window_dimensions") or (1,) * rank
-    if prod(window) > LARGEST:
-        what = f"select_and_scatter over windows of {prod(window)} elements"
-        hint = f"windows of up to {LARGEST} elements are compiled"
-        raise UserError(what, op=build.string_attr(op, build.NAME) or op.operation.name, hint=hint)
-    place = places_of_selected(op, operand, window)
-    flat = OPS.reshape(place, (prod(shape_of(place)), 1))
-    total = prod(shape)
-    whole = ir.RankedTensorType.get([total + 1], operand.type.element_type)
-    start = stablehlo.broadcast_in_dim(whole, init, [])
-    summed = scatter(op, start, flat, OPS.reshape(source, (shape_of(flat)[0],)), [], region=1)
-    return OPS.reshape(OPS.slice(summed, [0], [total]), shape)
+        operand, source, init = op.operands
+        shape, rank = shape_of(operand), len(shape_of(operand))
+        if 0 in shape_of(source):
+            return [stablehlo.broadcast_in_dim(operand.type, init, [])]
+        window = build.integers(op, "window_dimensions") or (1,) * rank
+        if prod(window) > LARGEST:
+            what = f"select_and_scatter over windows of {prod(window)} elements"
+            hint = f"windows of up to {LARGEST} elements are compiled"
+            name = build.string_attr(op, build.NAME) or op.operation.name
+            raise UserError(what, op=name, hint=hint)
+        place = places_of_selected(op, operand, window)
+        flat = OPS.reshape(place, (prod(shape_of(place)), 1))
+        total = prod(shape)
+        whole = ir.RankedTensorType.get([total + 1], operand.type.element_type)
+        start = stablehlo.broadcast_in_dim(whole, init, [])
+        summed = scatter(op, start, flat, OPS.reshape(source, (shape_of(flat)[0],)), [], region=1)
+        return [OPS.reshape(OPS.slice(summed, [0], [total]), shape)]

@@ -34,22 +34,17 @@ class ShieldReductions(Shield):
     Trap: traps/test_contractions.py::test_outer_product_of_a_reduction_with_itself"""
 
     def values(self, program: Program) -> Iterator[ir.Value]:
-        return _shared_reductions(program)
-
-
-def _shared_reductions(program: Program) -> Iterator[ir.Value]:
-    """Results of reductions, of more than one number, that are read along different axes."""
-    alike: dict[str, list[list[ir.Value]]] = defaultdict(list)
-    for op in program.walk():
-        if op.operation.name == "stablehlo.reduce" and math.prod(shape_of(op.results[0])) > 1:
-            groups = alike[_form(op)]
-            group = next((g for g in groups if same(maker(g[0]), op)), None)
-            if group is None:
-                groups.append(list(op.results))
-            else:
-                group += op.results
-    for groups in alike.values():
-        for group in groups:
+        """Results of reductions, of more than one number, that are read along different axes."""
+        alike: dict[str, list[list[ir.Value]]] = defaultdict(list)
+        for op in program.walk():
+            if op.operation.name == "stablehlo.reduce" and math.prod(shape_of(op.results[0])) > 1:
+                groups = alike[_form(op)]
+                group = next((g for g in groups if same(maker(g[0]), op)), None)
+                if group is None:
+                    groups.append(list(op.results))
+                else:
+                    group += op.results
+        for group in (group for groups in alike.values() for group in groups):
             if len({path for value in group for path in paths(value)}) > 1:
                 yield from group
 
