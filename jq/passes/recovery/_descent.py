@@ -11,6 +11,7 @@ import numpy as np
 
 from jq.passes.recovery._grids import Grid
 
+Array = np.ndarray
 COLUMNS = 1024  # that are solved for together
 LAZY = 64  # rows whose errors are spread over their panel at once
 PANEL = 256  # rows whose errors are spread over the rest at once
@@ -22,22 +23,22 @@ SETTLED = 0.02  # a pass that gains less than this share is the last
 class Solution:
     """Codes of W [K, N] with blocks along K: real = scale * (codes - zero)."""
 
-    codes: np.ndarray  # f32[K, N]
-    scale: np.ndarray  # f32[G, N]
-    zero: np.ndarray  # f32[G, N]
+    codes: Array  # f32[K, N]
+    scale: Array  # f32[G, N]
+    zero: Array  # f32[G, N]
     groups: list[slice]
     grid: Grid
 
-    def columns(self, which: slice | np.ndarray) -> "Solution":
+    def columns(self, which: slice | Array) -> "Solution":
         """Some columns: views of a slice, copies where they are numbered."""
         codes, scale, zero = (a[:, which] for a in self.arrays)
         return Solution(codes, scale, zero, self.groups, self.grid)
 
     @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def arrays(self) -> tuple[Array, Array, Array]:
         return self.codes, self.scale, self.zero
 
-    def real(self) -> np.ndarray:
+    def real(self) -> Array:
         parts = [(self.codes[s] - self.zero[g]) * self.scale[g] for g, s in enumerate(self.groups)]
         return np.concatenate(parts)
 
@@ -53,7 +54,7 @@ def panel_rows(count: int) -> int:
     return count if count <= WHOLE else PANEL
 
 
-def descend(found: Solution, weight: np.ndarray, h: np.ndarray, passes: int) -> None:
+def descend(found: Solution, weight: Array, h: Array, passes: int) -> None:
     """Improves `found` for `weight` f32[K, N] and H f32[K, K]; never makes it worse."""
     residual = h @ (found.real() - weight)  # half the gradient
     # H times codes, less their zero, comes from H W' where a column has one scale.
@@ -82,12 +83,7 @@ def _panels(groups: list[slice]) -> Iterator[list[int]]:
 
 
 def _descend_panel(
-    found: Solution,
-    h: np.ndarray,
-    residual: np.ndarray,
-    product: np.ndarray | None,
-    groups: list[int],
-    last: bool,
+    found: Solution, h: Array, residual: Array, product: Array | None, groups: list[int], last: bool
 ) -> None:
     rows = slice(found.groups[groups[0]].start, found.groups[groups[-1]].stop)
     panel = _Panel(h, residual, rows)
@@ -107,11 +103,11 @@ def _descend_panel(
 class _Panel:
     """Changes of some rows of W'; what they do to H D in other rows is added by `close`."""
 
-    def __init__(self, h: np.ndarray, residual: np.ndarray, rows: slice) -> None:
+    def __init__(self, h: Array, residual: Array, rows: slice) -> None:
         self.h, self.residual, self.rows = h, residual, rows
-        self._changes: np.ndarray | None = None
+        self._changes: Array | None = None
 
-    def add(self, rows: slice, change: np.ndarray) -> None:
+    def add(self, rows: slice, change: Array) -> None:
         """Takes in changes of rows of the panel."""
         first = self.rows.start
         self.residual[self.rows] += self.h[self.rows, rows] @ change
@@ -130,9 +126,7 @@ class _Panel:
             self.residual[others] += self.h[others, self.rows] @ self._changes
 
 
-def _move_scales(
-    found: Solution, panel: _Panel, product: np.ndarray | None, g: int
-) -> np.ndarray | None:
+def _move_scales(found: Solution, panel: _Panel, product: Array | None, g: int) -> Array | None:
     """The change of a small block's rows that is not added to the panel yet."""
     s, h, residual = found.groups[g], panel.h, panel.residual
     steps = found.codes[s] - found.zero[g]
@@ -150,9 +144,7 @@ def _move_scales(
     return None
 
 
-def _move_codes(
-    found: Solution, panel: _Panel, g: int, rows: slice, moved: np.ndarray | None
-) -> None:
+def _move_codes(found: Solution, panel: _Panel, g: int, rows: slice, moved: Array | None) -> None:
     """The codes of rows of one block, which `moved` already."""
     for lazy in runs(rows.start, rows.stop, LAZY):
         own = panel.h[lazy, lazy]
@@ -163,14 +155,14 @@ def _move_codes(
             panel.add(lazy, moved + _recode(found, local, own, g, lazy))
 
 
-def quadratic(a: np.ndarray, b: np.ndarray) -> float:
+def quadratic(a: Array, b: Array) -> float:
     """Sum of products."""
     return float(np.einsum("kn,kn->n", a, b).sum(dtype=np.float64))
 
 
 def _rescale(
-    found: Solution, g: int, steps: np.ndarray, residual: np.ndarray, *products: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    found: Solution, g: int, steps: Array, residual: Array, *products: Array
+) -> tuple[Array, Array]:
     """Moves the scales of a block, and free zeros, to the minimum, rounded to their types; by how
     much scales change, and all numbers besides. `products` are those of H with `steps`, the codes
     less their zero, and with ones."""
@@ -198,9 +190,7 @@ def _rescale(
     return change, level
 
 
-def _recode(
-    found: Solution, residual: np.ndarray, h: np.ndarray, g: int, rows: slice
-) -> np.ndarray:
+def _recode(found: Solution, residual: Array, h: Array, g: int, rows: slice) -> Array:
     """Moves the codes of some rows of a block, one at a time, to their best; the change of W'."""
     scale, inverse = found.scale[g], 1 / np.diagonal(h)
     codes = found.codes[rows]  # a view

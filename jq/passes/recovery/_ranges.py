@@ -4,7 +4,7 @@ Powers of two are taken out of numbers whose squares float32 does not hold. They
 recovery looks for (codes, ratios of errors) does not depend on them."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -67,16 +67,10 @@ def least(
         difference = real - weight
         if far.any():
             difference = per_block(np.multiply, difference, unit, enc)
-        error = _sum_blocks(importance * np.square(difference), enc)
+        squares = importance * np.square(difference)
+        error = np.asarray(reduce_blocks(NUMPY, NUMPY.reduce_sum, squares, enc))
         better = error < best
         best = np.where(better, error, best)
         scales = np.where(better, scale, scales)
         zeros = np.where(better, zero, zeros)
     return scales, zeros
-
-
-def _sum_blocks(x: np.ndarray, enc: Encoding) -> np.ndarray:
-    def total(a: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-        return np.asarray(a.sum(axis=tuple(axes), keepdims=True))
-
-    return np.asarray(reduce_blocks(NUMPY, total, x, enc))

@@ -19,7 +19,7 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.formats import Encoding, is_affine
 from jq.formats.checks import SMALLEST_SCALE
-from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, panel_rows, runs
+from jq.passes.recovery._descent import COLUMNS, LAZY, Array, Solution, descend, panel_rows, runs
 from jq.passes.recovery._grids import FormatGrid, Grid, grid_of
 from jq.passes.recovery._points import Near, best_points
 from jq.passes.recovery._ranges import far_exponents, near_one
@@ -33,15 +33,15 @@ SINGLE = 0.05  # relative error that a factor of H may have
 
 
 def solve(
-    weight: np.ndarray,
-    gram: np.ndarray,
+    weight: Array,
+    gram: Array,
     enc: Encoding,
     *,
     grid: FormatGrid | None = None,
     damping: float = 0.2,
     passes: int = 3,
     threads: int = 1,
-    outputs: np.ndarray | None = None,
+    outputs: Array | None = None,
     rounds: int = 1,
 ) -> Solution:
     """The best codes found for `weight` f32[K, N] given `gram` [K, K].
@@ -60,9 +60,10 @@ def solve(
     if far.any():
         weight, outputs = np.ldexp(weight, -far), None
     scale, zero = (np.empty(enc.grid, np.float32) for _ in range(2))
-    best = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), grid)
+    blocks = list(runs(0, enc.shape[0], enc.block[0] or enc.shape[0]))
+    best = Solution(np.zeros_like(weight), scale, zero, blocks, grid)
 
-    def begin(part: Solution, own: np.ndarray, diagonal: np.ndarray) -> None:
+    def begin(part: Solution, own: Array, diagonal: Array) -> None:
         ranges = enc.with_shape(own.shape, enc.block)
         part.scale[:], part.zero[:] = grid.begin(own, diagonal, ranges)
 
@@ -77,13 +78,8 @@ def solve(
 
 
 def best_codes(
-    weight: np.ndarray,
-    gram: np.ndarray,
-    scale: np.ndarray,
-    offset: np.ndarray,
-    near: Near,
-    together: int = 1,
-) -> np.ndarray:
+    weight: Array, gram: Array, scale: Array, offset: Array, near: Near, together: int = 1
+) -> Array:
     """Codes f32[K, N], value = scale * code + offset, for `weight` f32[K, N] given `gram`.
 
     Scale and offset f32[G, N], for every K / G rows, stay (k-quants have scales of 6 bits, tied to
@@ -101,7 +97,7 @@ def best_codes(
     return best.codes
 
 
-def best_factors(values: np.ndarray, weight: np.ndarray, gram: np.ndarray, size: int) -> np.ndarray:
+def best_factors(values: Array, weight: Array, gram: Array, size: int) -> Array:
     """Factors f32[G, N] of each `size` rows of `values` f32[K, N], so that they come closest to
     `weight` given `gram`: each in turn the best that there is with the others as they are."""
     h = _damped(near_one(gram), DAMPING)[0].astype(np.float32, copy=False)
@@ -120,13 +116,13 @@ def best_factors(values: np.ndarray, weight: np.ndarray, gram: np.ndarray, size:
 
 def _fit(
     best: Solution,
-    weight: np.ndarray,
-    gram: np.ndarray,
-    begin: Callable[[Solution, np.ndarray, np.ndarray], None],
+    weight: Array,
+    gram: Array,
+    begin: Callable[[Solution, Array, Array], None],
     damping: float,
     passes: int,
     threads: int,
-    outputs: np.ndarray | None = None,
+    outputs: Array | None = None,
     rounds: int = 1,
 ) -> None:
     """GPTQ and the descent, some columns at a time; `begin` gives each its scales, from the weight
@@ -134,7 +130,7 @@ def _fit(
     h, rows = _damped(gram, damping)
     feedback, single_h = _feedback(h, rows), h.astype(np.float32, copy=False)
 
-    def columns(part: Solution, aim: np.ndarray) -> None:
+    def columns(part: Solution, aim: Array) -> None:
         aim = np.ascontiguousarray(aim)
         begin(part, aim, np.diag(h)[:, None])
         least = np.full(aim.shape[1], np.inf, np.float32)
@@ -167,30 +163,23 @@ def _fit(
         mine[:, turn] = theirs
 
 
-def _damped(gram: np.ndarray, damping: float) -> tuple[np.ndarray, np.ndarray]:
+def _damped(gram: Array, damping: float) -> tuple[Array, Array]:
     """A gram, whose condition is K / damping at most, and its rows, the largest first."""
     single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
-    h: np.ndarray = np.array(gram, np.float32 if single else np.float64)
+    h: Array = np.array(gram, np.float32 if single else np.float64)
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
     h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
     return h, np.argsort(-np.diag(h), kind="stable")
 
 
-def block_slices(enc: Encoding) -> list[slice]:
-    """The rows of each block of [K, N]."""
-    rows, size = enc.shape[0], enc.block[0] or enc.shape[0]
-    return [slice(i, min(i + size, rows)) for i in range(0, rows, size)]
-
-
 def joined(parts: Sequence[Solution]) -> Solution:
     """Columns of several solutions, side by side."""
-    codes, scale, zero = (
-        np.concatenate([getattr(p, k) for p in parts], axis=1) for k in ("codes", "scale", "zero")
-    )
+    every = zip(*(p.arrays for p in parts), strict=True)
+    codes, scale, zero = (np.concatenate(arrays, axis=1) for arrays in every)
     return Solution(codes, scale, zero, parts[0].groups, parts[0].grid)
 
 
-def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.ndarray) -> None:
+def _gptq(found: Solution, weight: Array, rows: Array, feedback: Array) -> None:
     """Row k aims at w_k + sum_{j < k} L_jk (w_j - w'_j), for H = L D L^T with a unit upper L.
 
     That is GPTQ without the inverse of H: Chee et al., "QuIP: 2-Bit Quantization of Large Language
@@ -214,7 +203,7 @@ def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.nd
         aim[panel.stop :] += feedback[panel, panel.stop :].T @ errors
 
 
-def _feedback(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _feedback(h: Array, rows: Array) -> Array:
     """f32 L of `_gptq`, of H's rows and columns in this order.
 
     In reverse order it is Cholesky's lower triangle, its columns divided by their diagonal."""

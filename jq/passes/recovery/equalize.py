@@ -177,11 +177,8 @@ class Equalize(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         planned = planned_weights(program, cx)
-        inputs = {
-            i.name: i
-            for i in find_inputs(program)
-            if i.channels.keys() <= planned.keys() and _divided(program, i)
-        }
+        stored = [i for i in find_inputs(program) if i.channels.keys() <= planned.keys()]
+        inputs = {i.name: i for i in stored if _divided(program, i)}
         found: Mapping[str, np.ndarray]
         if cx.known_smoothing is None:
             what = f"{self!r} {cx.settings.activations.format} {planned} {list(inputs)}"
