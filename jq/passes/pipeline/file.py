@@ -66,11 +66,8 @@ def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys, so that every setting has one spelling."""
     out: dict[str, Any] = {}
     for key, value in node.items():
-        out |= (
-            flat_settings(value, f"{prefix}{key}.")
-            if isinstance(value, dict)
-            else {f"{prefix}{key}": value}
-        )
+        own = f"{prefix}{key}"
+        out |= flat_settings(value, f"{own}.") if isinstance(value, dict) else {own: value}
     return out
 
 

@@ -34,13 +34,10 @@ def _of_types(*names: str) -> Callable[[Op], bool]:
 
 @cache
 def _bans(level: str) -> tuple[Ban, ...]:
+    remedy = UNKNOWN.format("lower-markers")
     plain = (
-        (f"a marker is left at level {level}", marker_kind, UNKNOWN.format("lower-markers")),
-        (
-            f"a quantized type is left at level {level}",
-            _of_types("!quant."),
-            UNKNOWN.format("lower-markers"),
-        ),
+        (f"a marker is left at level {level}", marker_kind, remedy),
+        (f"a quantized type is left at level {level}", _of_types("!quant."), remedy),
     )
     float4 = (
         "IREE does not compute with float4_e2m1fn",

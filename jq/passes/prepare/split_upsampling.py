@@ -125,16 +125,10 @@ class _Split:
         layout = Layout.of(op)
         x, w = (shape_of(v) for v in op.operands)
         y, by = shape_of(op.results[0]), integers(op, "lhs_dilation")
+        spatial = layout.input_spatial, layout.kernel_spatial, layout.output_spatial
         axes = tuple(
             _Axis(x[a], d, w[b], low, y[c])
-            for a, b, c, d, (low, _) in zip(
-                layout.input_spatial,
-                layout.kernel_spatial,
-                layout.output_spatial,
-                by,
-                padding_of(op),
-                strict=True,
-            )
+            for a, b, c, d, (low, _) in zip(*spatial, by, padding_of(op), strict=True)
         )
         return _Split(op, layout, axes)
 

@@ -89,25 +89,17 @@ def store_decoded(program: Program) -> None:
 
 def weights_with_zero_points_opposite(plan: QuantPlan) -> set[str]:
     """Weights multiplied by asymmetric activations: their block sums correct the product."""
-    return {
-        p.weight
-        for op in plan.ops
-        for p in op.operands.values()
-        if p.weight is not None
-        and any(
-            q.weight is None and q.encoding.scheme == "asymmetric" for q in op.operands.values()
-        )
-    }
+    found = set[str]()
+    for operands in (op.operands.values() for op in plan.ops):
+        if any(p.weight is None and p.encoding.scheme == "asymmetric" for p in operands):
+            found.update(p.weight for p in operands if p.weight is not None)
+    return found
 
 
 def sums_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
     """The sums of the codes of each block."""
     codes = np.asarray(affine_format(enc.format).codes(NUMPY, parts, enc), np.int32)
-
-    def total(x: np.ndarray, axes: list[int]) -> np.ndarray:
-        return x.sum(axis=tuple(axes), keepdims=True, dtype=np.int32)
-
-    return np.asarray(reduce_blocks(NUMPY, total, codes, enc))
+    return np.asarray(reduce_blocks(NUMPY, NUMPY.reduce_sum, codes, enc))
 
 
 def place(
