@@ -19,6 +19,7 @@ def describe_build(*, program: Program, source: Program, target: Target, **told:
     """The manifest of `program` (the `target` level) that was made from `source` (`float`); `told`
     are more of its fields."""
     weights = float_weights(source)
+    size = sum(math.prod(w.shape) * np.dtype(w.dtype).itemsize for w in weights.values())
     return Manifest(
         tool_version=version_of(TOOL, "unknown"),
         versions={name: version_of(name, "unknown") for name in _PACKAGES},
@@ -31,9 +32,7 @@ def describe_build(*, program: Program, source: Program, target: Target, **told:
         out_structure=dict(structure_of(program.out_tree, len(program.outputs))),
         weights=weights,
         encodings=program.encodings,
-        float_parameter_bytes=sum(
-            math.prod(w.shape) * np.dtype(w.dtype).itemsize for w in weights.values()
-        ),
+        float_parameter_bytes=size,
         **told,
     )
 

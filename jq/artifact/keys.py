@@ -15,15 +15,7 @@ from jq.base.system.files import check_input, damaged, sha256
 if TYPE_CHECKING:  # a process that generates text does not load it
     from jq.ir import Program
 
-_PACKAGES = (
-    "jax",
-    "jaxlib",
-    "ml_dtypes",
-    "numpy",
-    "scipy",
-    "iree-base-compiler",
-    "iree-base-runtime",
-)
+_PACKAGES = "jax jaxlib ml_dtypes numpy scipy iree-base-compiler iree-base-runtime"
 
 
 class StoredFile(BaseModel):
@@ -89,7 +81,7 @@ def versions() -> list[str]:
     own = Path(__file__).parents[1]
     files = [p for p in sorted(own.rglob("*")) if p.is_file() and p.suffix != ".pyc"]
     code = digest([(str(p.relative_to(own)), p.read_bytes()) for p in files])
-    return [*map(version_of, _PACKAGES), code]
+    return [*map(version_of, _PACKAGES.split()), code]
 
 
 def version_of(package: str, missing: str = "") -> str:

@@ -84,7 +84,7 @@ class StoredProgram(Part):
 class StoredSize(Part):
     """One of several sizes: its symbolic dimensions, and what its programs take and give."""
 
-    dimensions: dict[str, Count] = Field(default_factory=dict)
+    dimensions: dict[str, Count] = {}
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
 
@@ -161,7 +161,7 @@ class Manifest(Part):
     schema_version: Annotated[int, Field(ge=1, strict=True)] = 1
     tool: str = TOOL
     tool_version: str = ""
-    versions: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, str] = {}
     pipeline: str = ""
     target: str = ""
     driver: str = "local-task"
@@ -169,23 +169,21 @@ class Manifest(Part):
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     sizes: tuple[StoredSize, ...] = ()
-    in_structure: dict[str, Any] = Field(default_factory=dict)
-    out_structure: dict[str, Any] = Field(default_factory=dict)
-    weights: dict[str, StoredTensor] = Field(default_factory=dict)
-    encodings: dict[str, Annotated[dict[str, Any], like(StoredEncoding)]] = Field(
-        default_factory=dict
-    )
+    in_structure: dict[str, Any] = {}
+    out_structure: dict[str, Any] = {}
+    weights: dict[str, StoredTensor] = {}
+    encodings: dict[str, Annotated[dict[str, Any], like(StoredEncoding)]] = {}
     ops: tuple[Annotated[dict[str, Any], like(PlannedOp)], ...] = ()
     unused_rules: tuple[str, ...] = ()
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = {}
     rules: tuple[Annotated[dict[str, Any], like(Rule)], ...] = ()
-    own_files: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    own_files: dict[str, dict[str, Any]] = {}
     notes: tuple[str, ...] = ()
     float_parameter_bytes: Count = 0
     cpu: Processor = Processor()
     programs: tuple[StoredProgram, ...] = ()
-    files: dict[str, StoredFile] = Field(default_factory=dict)
-    parameters: dict[str, StoredTensor] = Field(default_factory=dict)
+    files: dict[str, StoredFile] = {}
+    parameters: dict[str, StoredTensor] = {}
 
     def own_target(self) -> Target:
         """The target that it was compiled for, which may be the user's own."""

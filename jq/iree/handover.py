@@ -203,10 +203,8 @@ def _drop_arguments(main: Any, keep: int) -> None:
     block = main.entry_block
     while len(block.arguments) > keep:
         block.erase_argument(len(block.arguments) - 1)
-    kinds = [argument.type for argument in block.arguments]
-    main.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get(kinds, main.type.results)
-    )
+    kind = ir.FunctionType.get([a.type for a in block.arguments], main.type.results)
+    main.attributes["function_type"] = ir.TypeAttr.get(kind)
     for name in ("arg_attrs", "res_attrs"):  # IREE reads aliasing requests from these
         if name in main.attributes:
             del main.attributes[name]

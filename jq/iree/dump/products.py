@@ -24,21 +24,13 @@ ADD = {"arith.addi", "arith.addf"}
 MUL = {"arith.muli", "arith.mulf"}
 
 # Ops whose result holds the values of operand 0, moved.
-_MOVE = {
-    "flow.tensor.reshape",
-    "flow.tensor.transfer",
-    "iree_tensor_ext.compute_barrier.end",
-    "iree_tensor_ext.compute_barrier.start",
-    "linalg.broadcast",
-    "linalg.pack",
-    "linalg.transpose",
-    "linalg.unpack",
-    "tensor.cast",
-    "tensor.collapse_shape",
-    "tensor.expand_shape",
-    "tensor.extract_slice",
-    "tensor.pad",
-}
+_NAMES = """
+    flow.tensor.reshape flow.tensor.transfer
+    iree_tensor_ext.compute_barrier.end iree_tensor_ext.compute_barrier.start
+    linalg.broadcast linalg.pack linalg.transpose linalg.unpack
+    tensor.cast tensor.collapse_shape tensor.expand_shape tensor.extract_slice tensor.pad
+"""
+_MOVE = set(_NAMES.split())
 
 
 def contraction_of(op: Op) -> tuple[MultiplyAdd, int] | None:
