@@ -83,9 +83,9 @@ def reached(
     return found
 
 
-def operands_of(value: ir.Value) -> Sequence[ir.Value]:
-    """The operands of the op that makes a value; none of an argument."""
-    op = maker(value)
+def operands_of(value: ir.Value, *kinds: str) -> Sequence[ir.Value]:
+    """The operands of the op that makes a value, if it is of one of these kinds (`maker`)."""
+    op = maker(value, *kinds)
     return () if op is None else list(op.operands)
 
 

@@ -4,6 +4,7 @@ Softmax takes such a choice as it is, without a range of its own (`terms_of`). S
 elements of one, or gives them another float type, moves its predicate instead, and a constant of
 two numbers, of which one hides what it is added to, becomes a choice. Factors go in front of it."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -14,7 +15,7 @@ from jq.ir.affine import constant_of
 from jq.ir.build import like, replace
 from jq.ir.ops.selection import splat_of
 from jq.ir.pointwise import ROUNDED
-from jq.ir.values import reached, users
+from jq.ir.values import operands_of, reached, users
 from jq.passes.integer._ops import is_float
 
 SELECT = "stablehlo.select"
@@ -84,9 +85,8 @@ def _scale(program: Program, op: Op) -> None:
         x, by = by, x
     number = splat_of(program, by) or 0.0
 
-    def terms(v: ir.Value) -> list[ir.Value]:
-        made = maker(v, "stablehlo.add", SELECT)
-        return [] if made is None else list(made.operands)
+    def terms(v: ir.Value) -> Sequence[ir.Value]:
+        return operands_of(v, "stablehlo.add", SELECT)
 
     found = reached([x], terms, 60)
 
@@ -112,15 +112,11 @@ def with_own_roundings(program: Program) -> None:
     """Gives each conversion to whole numbers a rounding of its own, where others read that, too:
     with codes of its own 3.0 might be 2.99, and become 2."""
     kinds = {*ROUNDED, *(f"stablehlo.{kind}" for kind in BOUNDED)}
-
-    def inner(v: ir.Value) -> list[ir.Value]:
-        made = maker(v, *kinds)
-        return [] if made is None else list(made.operands)
-
     for op in [op for op in program.walk() if kind_of(op) == "stablehlo.convert"]:
         if is_float(op.results[0]) or not is_float(x := op.operands[0]):
             continue
-        inside = [v for v in reached([x], inner, 60) if maker(v, *kinds)]
+        behind = reached([x], lambda v: operands_of(v, *kinds), 60)
+        inside = [v for v in behind if maker(v, *kinds)]
         owners = {op.operation, *(v.owner.operation for v in inside)}
         read = any(user.operation not in owners for v in inside for user in users(v))
         if read and any(kind_of(v.owner) in ROUNDED for v in inside):

@@ -2,7 +2,7 @@
 
 Only to name them: whether they have a form on codes is asked elsewhere, by what they compute."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, ir, kind_of, maker
@@ -41,12 +41,8 @@ def compositions(program: Program) -> Iterator[Composition]:
 
 def _back(value: ir.Value, through: tuple[str, ...]) -> list[ir.Value]:
     """Values that one is computed from by ops of these kinds, nearest first, itself included."""
-
-    def follow(v: ir.Value) -> Sequence[ir.Value]:
-        op = maker(v)
-        return list(op.operands) if op is not None and short_kind(op) in through else ()
-
-    return list(reached([value], follow, FURTHEST))
+    kinds = [f"stablehlo.{kind}" for kind in through]
+    return list(reached([value], lambda v: operands_of(v, *kinds), FURTHEST))
 
 
 def _first(value: ir.Value, through: tuple[str, ...], wanted: Callable[[Op], bool]) -> Op | None:
