@@ -111,14 +111,9 @@ class Dims:
 
 def dot(op: Op, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Value:
     """A dot_general with other operands, keeping the attributes that still mean something."""
-    return like(
-        op,
-        [lhs, rhs],
-        dims.result_shape(shape_of(lhs), shape_of(rhs)),
-        dtype,
-        dot_dimension_numbers=dims.attribute(),
-        precision_config=None,
-    )
+    shape = dims.result_shape(shape_of(lhs), shape_of(rhs))
+    says = {"dot_dimension_numbers": dims.attribute(), "precision_config": None}
+    return like(op, [lhs, rhs], shape, dtype, **says)
 
 
 def by_matrix(x: ir.Value, matrix: ir.Value) -> ir.Value:

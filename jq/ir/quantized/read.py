@@ -96,9 +96,8 @@ def _bounded_number(op: Op, attributes: dict[str, Any], numbers: _Numbers) -> ir
     values = [numbers.of(v) for v in operands]
     values[index] = quantize.operands[0]
     made = types.like_op(op, values[index].type, values, attributes)
-    return types.like_op(
-        quantize, op.results[0].type, [made.result], attributes_of(quantize)
-    ).result
+    kind, said = op.results[0].type, attributes_of(quantize)
+    return types.like_op(quantize, kind, [made.result], said).result
 
 
 def _plain_codes(op: Op, attributes: dict[str, Any]) -> ir.Value:

@@ -75,10 +75,9 @@ def _bounded(program: Program, op: Op) -> int | None:
 
 def _bound(program: Program, op: Op, index: int, codes: ir.Value) -> ir.Value | None:
     """A bound on codes in the place of one operand, with the codes of the others."""
+    element = types.element_of(codes)
     values = [
-        codes
-        if i == index
-        else in_steps(program, v, None, types.with_element(v.type, types.element_of(codes)))
+        codes if i == index else in_steps(program, v, None, types.with_element(v.type, element))
         for i, v in enumerate(op.operands)
     ]
     known = [v for v in values if v is not None]
@@ -92,11 +91,8 @@ def on_products(program: Program, op: Op) -> ir.Value | None:
     rule = contraction(op.operation.name)
     if rule is None or not rule.sums_products:
         return None
-    sources = [
-        source
-        for v in op.operands
-        if (source := maker(v, types.UNIFORM_DEQUANTIZE)) and DEQUANTIZE in source.attributes
-    ]
+    makers = (maker(v, types.UNIFORM_DEQUANTIZE) for v in op.operands)
+    sources = [source for source in makers if source and DEQUANTIZE in source.attributes]
     if len(sources) < len(op.operands):
         return None
     said = [ir.DictAttr(s.attributes[DEQUANTIZE]) for s in sources]

@@ -112,9 +112,8 @@ def on_factors(program: Program, op: Op) -> ir.Value | None:
     if step is None:
         return None
     operands = [codes, step] if index == 0 else [step, codes]
-    made = types.checked(
-        op, types.with_element(value.type, kind), operands, **{types.TYPED: "factor"}
-    )
+    whole = types.with_element(value.type, kind)
+    made = types.checked(op, whole, operands, **{types.TYPED: "factor"})
     return None if made is None or not is_computed(made.owner) else types.floats(made)
 
 

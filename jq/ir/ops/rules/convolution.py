@@ -9,6 +9,7 @@ code is the zero point), so that the correction is the same at every output posi
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -105,12 +106,9 @@ class Convolution(Contraction):
             raise NotMatrices("the input of the convolution is the stored operand")
         window = Window.of_product(product, product.weight.shape)
         *contracted, kernel_out = window.layout.kernel_order
-        return Matrices(
-            (kernel_out,),
-            contracted,
-            window.patches(OPS.convert(product.x, np.float32)),
-            lambda value: window.layout.result(value, product.shape),
-        )
+        rows = window.patches(OPS.convert(product.x, np.float32))
+        result = partial(window.layout.result, shape=product.shape)
+        return Matrices((kernel_out,), contracted, rows, result)
 
     def summed_with(self, op: Op, index: int) -> dict[int, int]:
         d = Layout.of(op)

@@ -58,14 +58,8 @@ class Gather(Selecting, Contraction):
             if first != enc.shape[0]:  # one scale for all rows
                 return OPS.reshape(part, [1] * lead + row)
             dims = row_numbers(lead, len(row), d.index_vector_dim)
-            return like(
-                op,
-                [part, op.operands[1]],
-                [*result[:lead], *row],
-                dtype_of(part),
-                dimension_numbers=dims,
-                slice_sizes=i64_array([1, *row]),
-            )
+            says = {"dimension_numbers": dims, "slice_sizes": i64_array([1, *row])}
+            return like(op, [part, op.operands[1]], [*result[:lead], *row], dtype_of(part), **says)
 
         parts = {k: rows(v) for k, v in marker.parts.items()}
         block = (1 if per_row else 0,) * lead + enc.block[1:]
