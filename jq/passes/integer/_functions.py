@@ -151,9 +151,8 @@ def quotient(
     furthest = max(out.high - out.zero_point, out.zero_point - out.low) * out.scale
     bits = math.floor(math.log2((1 << 30) * unit / furthest))
     bits = min(max(bits, 0), 61 - a.largest.bit_length())
-    q = OPS.convert(
-        ratio(OPS, values.centered(a, values.I64), values.centered(b, values.I64), bits), np.int32
-    )
+    above, below = (values.centered(leaf, values.I64) for leaf in (a, b))
+    q = OPS.convert(ratio(OPS, above, below, bits), np.int32)
     codes = values.saturated(device.rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
     name = string_attr(value.owner, NAME) or "quotient"
     step = values.step_of(

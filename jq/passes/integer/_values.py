@@ -165,15 +165,10 @@ def scaled(
     """`rescale` of an int32 value, or a sum of 64 bits, by real factors known now; int32."""
     shape = shape_of(x)
     mantissa, left, right = rescaling.split(factor, wide=dtype_of(x) == I64)
-    return rescaling.rescale(
-        OPS,
-        x,
-        spread(program, mantissa, shape, f"{name}:multiplier"),
-        (
-            spread(program, left, shape, f"{name}:left") if left.any() else None,
-            spread(program, right, shape, f"{name}:right") if right.any() else None,
-        ),
-    )
+    by = spread(program, mantissa, shape, f"{name}:multiplier")
+    sides = (("left", left), ("right", right))
+    shifts = [spread(program, v, shape, f"{name}:{k}") if v.any() else None for k, v in sides]
+    return rescaling.rescale(OPS, x, by, (shifts[0], shifts[1]))
 
 
 def require_int32(bound: np.ndarray, name: str) -> None:

@@ -7,7 +7,7 @@
 The op's own rule says how; what it declines stays float, on the dequantized values. One marker
 holds the whole chain, so that a target can put a kernel in its place."""
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -39,12 +39,9 @@ class LowerContractions(Rewrite):
 def _lower(program: Program, op: Op, rule: Contraction, plan: OpPlan | None) -> ir.Value | None:
     """The plan has the last word: a model may bring quantized what the target cannot multiply."""
     roles = rule.roles(op)
-    markers = [
-        match(op.operands[r.index], DEQUANTIZE)
-        if plan is None or r.index in plan.operands
-        else None
-        for r in roles
-    ]
+    planned = range(len(op.operands)) if plan is None else plan.operands
+    read = ((r.index, op.operands[r.index]) for r in roles)
+    markers = [match(v, DEQUANTIZE) if i in planned else None for i, v in read]
     if not any(markers):
         return None
     if plan is not None and plan.decision == "integer":
@@ -52,12 +49,9 @@ def _lower(program: Program, op: Op, rule: Contraction, plan: OpPlan | None) -> 
     if len(roles) < 2:  # a lookup: a dequantize of the rows that are read
         return rule.lower(program, op, markers)
 
-    def body(copy: Any, inner: list[Marker | None]) -> ir.Value | None:
-        return rule.lower(program, copy, inner)
-
     # What has no integers is multiplied as floats, which a function of codes would not see.
     sides = [m if m and get_format(m.encoding.format).integer_bits else None for m in markers]
-    return contract(program, op, sides, body) if any(sides) else None
+    return contract(program, op, sides, partial(rule.lower, program)) if any(sides) else None
 
 
 def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:

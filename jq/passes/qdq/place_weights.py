@@ -24,6 +24,7 @@ from jq.passes.base import Pass, PassContext, of_weight
 from jq.planning.decisions import QuantPlan
 from jq.planning.operands import contractions, op_name
 
+Arrays = Mapping[str, np.ndarray]
 FLOAT = ":float"  # after the name of a weight that is stored as it is, besides its parts
 
 
@@ -96,19 +97,14 @@ def weights_with_zero_points_opposite(plan: QuantPlan) -> set[str]:
     return found
 
 
-def sums_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+def sums_of(parts: Arrays, enc: Encoding) -> np.ndarray:
     """The sums of the codes of each block."""
     codes = np.asarray(affine_format(enc.format).codes(NUMPY, parts, enc), np.int32)
     return np.asarray(reduce_blocks(NUMPY, NUMPY.reduce_sum, codes, enc))
 
 
 def place(
-    program: Program,
-    name: str,
-    enc: Encoding,
-    *,
-    sums: bool,
-    chosen: dict[str, np.ndarray] | None = None,
+    program: Program, name: str, enc: Encoding, *, sums: bool, chosen: Arrays | None = None
 ) -> None:
     """Replaces one float weight by its parts (plain rounding unless `chosen`) and a dequantize."""
     fmt = get_format(enc.format)

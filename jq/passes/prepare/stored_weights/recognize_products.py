@@ -96,15 +96,10 @@ def _fits(
     """True if int32 holds every sum and, where integers are what is read, float32 as well; where
     all floats are quantized, integers stay what they are."""
     floats = all(_to_float(use.owner.operation) for use in op.results[0].uses)
-    largest = [
-        int(np.abs(data[v].astype(np.int64)).max(initial=0))
-        if v in data
-        else 255
-        if dtype_of(v) == np.uint8
-        else 128
-        for v in codes
-    ]
-    most = terms * math.prod(largest)
+    largest = {v: 255 if dtype_of(v) == np.uint8 else 128 for v in codes}
+    known = {v: data[v].astype(np.int64) for v in codes if v in data}
+    largest |= {v: int(np.abs(array).max(initial=0)) for v, array in known.items()}
+    most = terms * math.prod(largest[v] for v in codes)
     return most < (2**31 if floats else EXACT if placement != "early" else 0)
 
 
