@@ -146,13 +146,18 @@ class _Workgroup:
         self.in_place = in_place
         self.base: Any = in_place and address(self.rows, "rows")
         self.starts, self.steps = split_starts(gemm, rest)
-        self.scratch = b.scratch([2 * self.cut.vectors * WORDS], gemm.sums)
+        self.scratch = b.scratch([self.cut.tall * self.cut.vectors * WORDS], gemm.sums)
 
     def emit(self, column: Index) -> None:
-        with self.b.loop(0, self.cut.panels, writes=[self.out]) as loop:
-            self._panel(loop.index, column)
+        """Tiles of a panel; where K is short, panels of a tile, whose results lie together."""
+        b, cut, writes = self.b, self.cut, [self.out]
+        tiles, panels = (cut.row_tiles, cut.tall), (cut.panels, 1)
+        outer, inner = (tiles, panels) if cut.short else (panels, tiles)
+        with b.loop(0, *outer, writes=writes) as one, b.loop(0, *inner, writes=writes) as other:
+            tile, panel = (one, other) if cut.short else (other, one)
+            self._panel(panel.index, tile.index, column)
 
-    def _panel(self, panel: Index, column: Index) -> None:
+    def _panel(self, panel: Index, tile: Index, column: Index) -> None:
         b, cut, gemm = self.b, self.cut, self.gemm
         local = b.part(panel, cut.width, cut.range)
         to = Columns(ROWS, cut.vectors, b.offset(column, local), gemm.span)
@@ -160,13 +165,11 @@ class _Workgroup:
         start = Start(gemm, epilogue, first_sums(epilogue, self.starts), self.starts[1:])
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)
         columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]
-        tall = min(2, cut.row_tiles)
-        with b.loop(0, cut.row_tiles, tall, writes=[self.out]) as loop:
-            pair = b.at_most(loop.index, cut.row_tiles - tall)
-            rows = [b.offset(pair, i) for i in range(tall)]
-            self._products(rows, columns)
-            for i, row in enumerate(rows):
-                self._finish(row, i, epilogue, start, local)
+        top = b.at_most(tile, cut.row_tiles - cut.tall)
+        rows = [b.offset(top, i) for i in range(cut.tall)]
+        self._products(rows, columns)
+        for i, row in enumerate(rows):
+            self._finish(row, i, epilogue, start, local)
 
     def _products(self, rows: Indices, columns: Indices) -> None:
         """All of K for tiles of rows (of the block) by tiles of columns, into the scratch."""
@@ -175,14 +178,12 @@ class _Workgroup:
         kind = "tdpbf16ps" if self.gemm.floats else codes
         acc = [amx.zero(b, cut.rows) for _ in rows for _ in columns]
         with b.loop(0, cut.chunks, carry=acc) as loop:
-            right = [amx.load(b, self.weights, [*self.prefix, c, loop.index, 0]) for c in columns]
-            out = []
-            for i, row in enumerate(rows):
-                left = self._left(row, loop.index)
-                for j, weight in enumerate(right):
-                    done = loop.carried[i * len(right) + j]
-                    out.append(amx.product(b, done, left, weight, kind, rows=cut.rows))
-            loop.carried = out
+            left, sums = [self._left(row, loop.index) for row in rows], list(loop.carried)
+            for j, column in enumerate(columns):
+                right = amx.load(b, self.weights, [*self.prefix, column, loop.index, 0])
+                for n, tile in zip(range(j, len(sums), len(columns)), left, strict=True):
+                    sums[n] = amx.product(b, sums[n], tile, right, kind, rows=cut.rows)
+            loop.carried = sums
         for i, tile in enumerate(loop.carried):
             amx.store(b, tile, self.scratch, i * WORDS, rows=cut.rows)
 
@@ -200,7 +201,7 @@ class _Workgroup:
         """The epilogue of a tile, two rows at a time: codes of four vectors are packed at once."""
         b, cut, lead = self.b, self.cut, [0] * len(self.prefix)
         first, inside = _row_start(b, cut, self.block_id, tile), b.part(tile, cut.rows, cut.block)
-        tall = min(2, cut.rows)
+        tall = min(cut.tall, cut.rows)
         with b.loop(0, cut.rows, tall, writes=[self.out]) as loop:
             finished = []
             for r in range(tall):

@@ -9,7 +9,10 @@ from jq.kernels.tensor import Array, cut_last, join_last
 
 ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
 DEPTH = 64  # codes along K of a tile; half as many of two bytes
+LINE, SHORT = 64, 4  # columns of a panel where K has at most so many tiles
+KEPT = 16 << 10  # bytes of weights in the first cache
 WORKGROUPS = 16
+MANY, SECOND = 128, 768 << 10  # rows, and bytes of weights in the second cache
 BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
 
 
@@ -39,9 +42,25 @@ class TiledCut:
         return math.ceil(self.k / self.depth)
 
     @property
+    def short(self) -> bool:
+        """True if results take longer to store than to multiply: they are stored by lines."""
+        return self.n % LINE == 0 and self.chunks <= SHORT
+
+    @property
+    def whole(self) -> bool:
+        """True if a workgroup multiplies few rows, which the first cache keeps, by all columns,
+        which the second keeps."""
+        return not self.short and self.m >= MANY and self.k * self.n * 4 // self.group <= SECOND
+
+    @property
     def vectors(self) -> int:
         """Tiles of columns in a panel."""
-        return 2 if self.n >= 2 * ROWS else 1
+        return LINE // ROWS if self.short else 2 if self.n >= 2 * ROWS else 1
+
+    @property
+    def tall(self) -> int:
+        """Tiles of rows that are multiplied at once."""
+        return 1 if self.short else min(2, self.row_tiles)
 
     @property
     def width(self) -> int:
@@ -53,6 +72,7 @@ class TiledCut:
         pairs = math.ceil(self.m / (2 * self.rows))
         panels = math.ceil(self.n / self.width)
         blocks = max(math.ceil(self.m / BLOCK), min(pairs, math.ceil(WORKGROUPS / panels)))
+        blocks = pairs if self.whole else blocks
         return min(self.m, math.ceil(pairs / blocks) * 2 * self.rows)
 
     @property
@@ -68,7 +88,10 @@ class TiledCut:
     def panels(self) -> int:
         """Panels of a workgroup."""
         count = math.ceil(self.n / self.width)
-        return max(1, min(count, count * self.blocks // (2 * WORKGROUPS)))
+        kept = KEPT // (self.chunks * self.width * DEPTH) if self.short else 1
+        few = count if self.whole else min(kept, count * self.blocks // (WORKGROUPS // 2))
+        most = max(1, few, count * self.blocks // (2 * WORKGROUPS))
+        return max(p for p in range(1, count + 1) if count % p == 0 and p <= most)
 
     @property
     def range(self) -> int:
