@@ -231,8 +231,9 @@ def test_epilogues_among_products() -> None:
 
 def images_in_place() -> list[Convolution]:
     """Lines of pixels that matrix tiles read where they are: of one tile, of two that are full or
-    have 14 rows, with strides, dilations and more than one chunk; one whose runs are not whole
-    chunks is gathered."""
+    have 14 rows, with strides, dilations and more than one chunk; and runs that are not whole
+    chunks: longer ones, whose last chunk begins in the one before, and shorter ones, the last of
+    which begins in front of itself."""
     one = Convolution(
         isa="amx_int8", batch=2, height=5, width=16, channels=64, filters=40, window=(3, 3)
     )
@@ -243,12 +244,15 @@ def images_in_place() -> list[Convolution]:
         replace(one, width=33, height=7, dilations=(2, 1), window=(3, 6), filters=70),
         replace(one, width=28, height=3, channels=96, window=(1, 1), batch=3, filters=17),
         replace(one, width=28, height=3, channels=64, window=(1, 1), batch=3, filters=17),
+        replace(one, width=229, height=9, channels=3, window=(7, 7), strides=(2, 2), filters=64),
+        replace(one, width=18, channels=8, unsigned=True, filters=128),
+        replace(one, width=34, channels=50, window=(3, 3), row_zero=True),
     ]
 
 
 def test_tiles_of_images_in_place() -> None:
     kernels = images_in_place()
-    assert [k.tiles.rows for k in kernels if k.in_place] == [14, 14, 16, 14, 14]
+    assert [k.tiles.rows for k in kernels if k.in_place] == [14, 14, 16, 14, 14, 14, 16, 16, 16]
     if "amx_int8" in HERE:
         runner = Runner(kernels)
         for i, kernel in enumerate(kernels):
@@ -256,12 +260,12 @@ def test_tiles_of_images_in_place() -> None:
 
 
 def test_images_that_tiles_cannot_read_in_place() -> None:
-    """Lines that are cut unevenly or into small parts, and runs that would end behind a line."""
+    """Lines that are cut unevenly or into small parts, and short runs with no line beside them."""
     one = images_in_place()[0]
     others = (
         replace(one, width=19),
         replace(one, width=10),
-        replace(one, channels=65),
+        replace(one, channels=20, window=(1, 3)),
         replace(one, column_zero=True),
     )
     assert not any(kernel.in_place for kernel in others)

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from jq.kernels.convolution.description import Convolution
 from jq.kernels.convolution.windowed import PairConvolution, WindowPanels
-from jq.kernels.emit import Builder, Index, Indices, Tile, Values
+from jq.kernels.emit import Builder, Index, Indices, Tile, Values, high
 from jq.kernels.emit.dispatches import Operands, emit
+from jq.kernels.emit.values import Position
 from jq.kernels.gemm import amx, pair_body
 from jq.kernels.gemm.body import over_blocks, rounded
 from jq.kernels.gemm.pipelined import PipelinedPanel
@@ -120,7 +122,13 @@ def _in_place(conv: Convolution, windows: Windows) -> amx.InPlace:
         h, w = b.divided(run, conv.runs[1]), b.modulo(run, conv.runs[1])
         sample, row, column = windows.tap(b, windows.corner(b, pixel), h, w)
         line = b.offset(b.scaled(sample, conv.height), row)
-        at = b.offset(b.offset(b.scaled(line, wide), column), b.scaled(part, conv.chunk))
+        at = b.offset(b.scaled(line, wide), column)
+        if conv.run_chunks > 1:
+            part = b.at_most(b.scaled(part, conv.chunk), conv.run - conv.chunk)
+            return b.scaled(b.offset(at, part), size)
+        if conv.spare:
+            back = b.scaled(b.divided(h, conv.window[0] - 1), conv.spare)
+            at = Position(arith.subi(b.index(at), b.index(back)), high(at))
         return b.scaled(at, size)
 
     return first, conv.strides[1] * conv.channels * size

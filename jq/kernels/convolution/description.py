@@ -63,13 +63,13 @@ class Convolution(WindowPanels, PackedProduct):
 
     @property
     def on_tiles(self) -> bool:
-        """True if gathering into whole chunks does not add too many zeros: half as many as there
-        are codes, twice as many as floats, for which tiles are faster by more."""
+        """True if whole chunks do not add too many zeros: where tiles are gathered half as many as
+        there are codes, twice as many as floats, for which tiles are faster by more."""
         depth = math.prod(self.runs) * self.run
         padded, chunk = math.prod(self.runs) * self.run_chunks * self.chunk, self.chunk
         pays = self.pixels >= TILED_PIXELS and depth >= chunk
-        pays = pays and (6 if self.floats else 3) * depth >= 2 * padded
-        return self.target.tiles and self.groups == 1 and pays
+        most = 2.0 if self.floats else 3.0 if self._even else 0.5
+        return self.target.tiles and self.groups == 1 and pays and padded <= (1 + most) * depth
 
     @property
     def chunk(self) -> int:
@@ -82,13 +82,28 @@ class Convolution(WindowPanels, PackedProduct):
 
     @property
     def in_place(self) -> bool:
-        """True if matrix tiles are read where the image is: pixels of a line, which is cut evenly,
-        into tiles that are more than half full, and whole chunks of channels. Pixels that no tap
-        reads would be rounded for nothing."""
+        """True if matrix tiles are read where the image is."""
+        return self.on_tiles and self._even
+
+    @property
+    def _even(self) -> bool:
+        """True if pixels of a line can be cut evenly, into tiles that are more than half full, and
+        every chunk is an image's. Pixels that no tap reads would be rounded for nothing."""
         parts, wide = math.ceil(self.output[1] / ROWS), self.output[1]
-        even = wide % parts == 0 and wide > ROWS // 2 * parts and self.run % self.chunk == 0
+        even = wide % parts == 0 and wide > ROWS // 2 * parts
         skipped = self.read == "f32" and math.prod(self.strides) > math.prod(self.window)
-        return self.on_tiles and even and not (skipped or self.column_zero)
+        # Codes beside a run meet weights of 0, which make 0 of every code, but not of infinity.
+        beside = self.run > self.chunk or (
+            self.runs[0] > 1 and self.runs[1] == 1 and self.width * self.channels >= self.chunk
+        )
+        whole = self.run % self.chunk == 0 or (not self.floats and beside)
+        return even and whole and not (skipped or self.column_zero)
+
+    @property
+    def spare(self) -> int:
+        """Operands of a run's last chunk that are not the run's: those in front of it, but those
+        behind a run that is shorter than a chunk, unless it is of the last line."""
+        return self.run_chunks * self.chunk - self.run
 
     @cached_property
     def tiles(self) -> TiledCut:
@@ -121,8 +136,12 @@ class Convolution(WindowPanels, PackedProduct):
         return self._tiles(runs) if self.on_tiles else self._panels(runs)
 
     def _tiles(self, runs: Array) -> Array:
-        padded = np.pad(runs, ((0, 0), (0, self.run_chunks * self.chunk - self.run), (0, 0)))
-        return pack_weight(self.tiles, padded.reshape(-1, self.filters))
+        first = (self.run_chunks - 1) * self.chunk  # of the last chunk
+        inside = [self.in_place and (first > 0 or i == len(runs) - 1) for i in range(len(runs))]
+        ends = [first if before else self.run for before in inside]
+        spare = np.zeros((self.spare, self.filters), runs.dtype)
+        padded = [np.concatenate([r[:at], spare, r[at:]]) for r, at in zip(runs, ends, strict=True)]
+        return pack_weight(self.tiles, np.concatenate(padded))
 
     def _panels(self, runs: Array) -> Array:
         """[runs, run, F] -> [groups * panels, runs * run / group, panel * group]."""
