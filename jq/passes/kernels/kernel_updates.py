@@ -11,6 +11,7 @@ which it is updated in part."""
 import math
 
 from jq.ir import NAME, OPS, Op, Program, at, ir, maker, only_user, replace, shape_of, string_attr
+from jq.ir.quantized.types import element_of
 from jq.kernels import UpdateRows
 from jq.kernels.rowwise.update_rows import ELEMENTS
 from jq.passes.base import Pass, PassContext
@@ -39,13 +40,9 @@ def _axis(program: Program, op: Op) -> int | None:
     """The axis along which rows of an input are updated; None where that is no kernel's."""
     cache = op.operands[0]
     inputs = list(program.main.arguments)[: len(program.inputs)]
-    if cache not in inputs or only_user(cache) is None or _element(cache) not in ELEMENTS:
+    if cache not in inputs or only_user(cache) is None or str(element_of(cache)) not in ELEMENTS:
         return None
     return along(program, op)
-
-
-def _element(value: ir.Value) -> str:
-    return str(ir.ShapedType(value.type).element_type)
 
 
 def _first(program: Program, position: ir.Value, most: int) -> ir.Value:
@@ -65,7 +62,7 @@ def _update(program: Program, op: Op, axis: int, isa: str, first: ir.Value) -> i
         rows=shape[axis],
         count=count,
         width=math.prod(shape[axis + 1 :]),
-        element=_element(cache),
+        element=str(element_of(cache)),
     )
     name = string_attr(op, NAME) or "update"
     (result,) = call_kernel(program, kernel, [cache, new, first], name)
