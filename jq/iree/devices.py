@@ -17,6 +17,10 @@ from jq.base.system.processor import MOST_THREADS
 # not ours lies after it.
 WORKER_STACK = 1 << 20
 
+# The memory that a call needs for a while is kept for the next one, which would get it cleared:
+# buffers of this size at most, of all sizes together, and so many that are free.
+KEPT = "caching:*=64mib;256mib;8"
+
 # Microseconds that a worker without work looks for more before it sleeps. Waking it takes longer
 # than many kernels, and it is soon needed again: between two kernels that are cut into workgroups
 # there are often small ones that a single worker computes.
@@ -64,7 +68,9 @@ def device_of(driver: str, threads: int | None) -> Any:
             if _workers is None:
                 rt.flags.parse_flags(f"--task_topology_group_count={threads}")
                 _workers = threads
-        _given[driver] = rt.get_driver(driver), rt.get_device(driver)
+        if driver not in _given:
+            made = rt.get_driver(driver)
+            _given[driver] = made, made.create_default_device(allocators=[KEPT])
         return _given[driver][1]
 
 
