@@ -14,6 +14,7 @@ from jq.kernels.epilogue.steps import (
     Dequantize,
     FakeQuantize,
     Gelu,
+    HalfResidual,
     JoinDigits,
     QuantizedResidual,
     Residual,

@@ -77,6 +77,11 @@ def _(step: steps.ZeroPoint, y: Array, operands: Sequence[Array]) -> Array:
 
 
 @computed.register
+def _(step: steps.HalfResidual, y: Array, operands: Sequence[Array]) -> Array:
+    return y + operands[0]
+
+
+@computed.register
 def _(step: steps.QuantizedResidual, y: Array, operands: Sequence[Array]) -> Array:
     codes = _signed(operands[0], step.unsigned) - operands[2]
     return y + codes.astype(np.float32) * operands[1]

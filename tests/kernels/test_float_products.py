@@ -23,6 +23,7 @@ from jq.kernels import (
     Convolution,
     Depthwise,
     Gemm,
+    HalfResidual,
     Quantize,
     Residual,
     RoundToHalves,
@@ -36,7 +37,10 @@ from tests.support.drawn import random_example
 UNIT, SMALLEST = 2.0**-24, 2.0**-126
 HALF = np.dtype(ml_dtypes.bfloat16)
 TYPES = {"bf16": HALF, "bf16_bits": HALF, "f32": np.dtype(np.float32)}
-EPILOGUES: list[tuple[Step, ...]] = [(), (Bias(),), (Bias(), Residual()), (Residual(), Clamp())]
+EPILOGUES: list[tuple[Step, ...]] = [
+    *[(), (Bias(),), (Bias(), Residual()), (Residual(), Clamp())],
+    *[(HalfResidual(),), (Bias(), HalfResidual(), Clamp())],
+]
 
 
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], element: str = "f32") -> np.ndarray:
@@ -80,11 +84,20 @@ def test_every_shape_is_within_the_bound(kernels: list[Gemm], seed: int) -> None
         rng = np.random.default_rng(seed + i)
         x = drawn(rng, (kernel.m, kernel.k))
         weight = drawn(rng, (kernel.k, kernel.n), kernel.element)
-        added = {Bias(): drawn(rng, (1, kernel.n)), Residual(): drawn(rng, (kernel.m, kernel.n))}
+        whole = (kernel.m, kernel.n)
+        added = {
+            Bias(): drawn(rng, (1, kernel.n)),
+            Residual(): drawn(rng, whole),
+            HalfResidual(): drawn(rng, whole, "bf16_bits").astype(np.float32),
+        }
         given = [[added[s]] if s in added else [] for s in kernel.epilogue]
         packed = kernel.pack(weight)
-        operands = [v if s == Residual() else kernel.pad_columns(v[0]) for s, v in added.items()]
-        operands = [operands[list(added).index(s)] for s in kernel.epilogue if s in added]
+        read = {
+            Bias(): kernel.pad_columns(added[Bias()][0]),
+            Residual(): added[Residual()],
+            HalfResidual(): stored(added[HalfResidual()], "bf16_bits"),
+        }
+        operands = [read[s] for s in kernel.epilogue if s in read]
         (y,) = runner.run(i, stored(x, kernel.element), packed["weights"], *operands)
         exact, bound = sums(x, weight, kernel.element)
         for (value,) in filter(None, given):
@@ -93,7 +106,7 @@ def test_every_shape_is_within_the_bound(kernels: list[Gemm], seed: int) -> None
         if Clamp() in kernel.epilogue:
             exact = np.maximum(exact, 0)
         assert (abs(y - exact) <= bound + UNIT * abs(exact)).all(), kernel.to_json()
-        told = reference(kernel, x, weight, operands=given)
+        told = reference(kernel, x, weight, operands=given)  # of what bits stand for
         assert (abs(told - exact) <= bound + UNIT * abs(exact)).all()
         kept = kernel.unpack(packed["weights"])
         np.testing.assert_array_equal(kept.view(weight.dtype), weight)

@@ -20,6 +20,7 @@ from jq.kernels import (
     DigitGemm,
     Gemm,
     Gemv,
+    HalfResidual,
     IntegerAttention,
     Kernel,
     Line,
@@ -89,7 +90,7 @@ def every_family(isa: str) -> list[Kernel]:
     even = floats | {"height": 8, "width": 10}
     halved = get_isa(isa).bf16_dot and not get_isa(isa).tiles
     bits: list[tuple[type[Gemm | Convolution | Depthwise], dict[str, Any]]] = [
-        (Gemm, {"m": 17, "k": 70, "n": 49, "epilogue": (RoundToHalves(),)}),
+        (Gemm, {"m": 17, "k": 70, "n": 49, "epilogue": (HalfResidual(), RoundToHalves())}),
         (Convolution, {"filters": 20, "channels": 8, **halves}),
         (Depthwise, {"channels": 20, "padding": ((1, 1), (1, 1)), **halves}),
     ]

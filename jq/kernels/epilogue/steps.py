@@ -60,6 +60,12 @@ class Residual(Step):
     takes: ClassVar[Accesses] = ((ELEMENT, "f32"),)
 
 
+class HalfResidual(Step):
+    """`y + residual[row, column]`, of a bfloat16 number that is stored by its bits."""
+
+    takes: ClassVar[Accesses] = ((ELEMENT, "i16"),)
+
+
 class Scale(Step):
     """`y * (scale[row] * scale[column])`: what whole numbers stand for, with two roundings."""
 

@@ -9,8 +9,10 @@ from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, like, maker, re
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
 from jq.ir.ops.dataflow import Encodings
 from jq.ir.ops.lattice import Encoded
+from jq.ir.ops.layout import Layout
 from jq.ir.ops.lookup import rule_of
 from jq.ir.quantized.edges import edge_name
+from jq.ir.values import kind_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
 from jq.passes.rewrite import Rewrite
@@ -179,10 +181,24 @@ class PlaceFloatTypes(Pass):
                 new = OPS.convert(new, dtype_of(result))
             replace(op, [new])
             changed = True
+        for value, dtype, _ in shared:
+            _round_sums(value, dtype)
         program.drop_dead()
         names = program.weights if changed else ()
         program.rename_weights({n: n.removesuffix(TYPED) for n in names if n.endswith(TYPED)})
         return changed
+
+
+def _round_sums(value: ir.Value, dtype: np.dtype[Any]) -> None:
+    """Gives the sums that read what a convolution reads its numbers: they are stored once."""
+    readers = [use.owner for use in value.uses]
+    typed = [r.results[0] for r in readers if kind_of(r) == "stablehlo.convert"]
+    convolved = any(Layout.match(use.owner) for v in typed for use in v.uses)
+    for op in readers if convolved else ():
+        if kind_of(op) == "stablehlo.add":
+            with at(op):
+                rounded = OPS.convert(OPS.convert(value, dtype), dtype_of(value))
+            op.operands[list(op.operands).index(value)] = rounded
 
 
 TYPED = ":typed"
