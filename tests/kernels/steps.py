@@ -105,7 +105,8 @@ def _(step: steps.Clamp, y: Array, operands: Sequence[Array]) -> Array:
 
 @computed.register
 def _(step: steps.RoundToHalves, y: Array, operands: Sequence[Array]) -> Array:
-    return y.astype(ml_dtypes.bfloat16).view(np.int16)
+    bits = y.astype(ml_dtypes.bfloat16).view(np.int16)
+    return bits & np.int16(0x7FFF) if step.ordered else bits
 
 
 @computed.register

@@ -153,6 +153,19 @@ def test_results_that_are_infinite_or_nan() -> None:
         assert (found[2] == -np.inf).all() and (found[3] == 1 + 2**-7).all()
 
 
+def test_bits_of_what_is_not_negative_are_in_the_order_of_the_numbers() -> None:
+    """NaN, which has a sign by which it came, is above infinity."""
+    steps = (Clamp(), RoundToHalves(ordered=True))
+    kernels = [Gemm(isa=i, m=4, k=4, n=20, element="f32", epilogue=steps) for i in HERE]
+    runner, x = Runner(kernels), np.eye(4, dtype=np.float32)
+    for sign in (1.0, -1.0):
+        x[range(4), range(4)] = np.inf, np.copysign(np.nan, sign), -2.0, 0.5
+        for i, kernel in enumerate(kernels):
+            (bits,) = runner.run(i, x, kernel.pack(np.ones((4, 20), np.float32))["weights"])
+            assert (bits[1] > bits[0]).all() and (bits[0] > bits[3]).all()
+            assert (bits[3] > bits[2]).all() and not bits[2].any()
+
+
 @pytest.mark.parametrize("element", TYPES)
 def test_infinite_and_nan_stay(element: str) -> None:
     """Zeros that fill up an odd K, or a tile, make no NaN of them; other rows stay as they are."""

@@ -145,6 +145,8 @@ class RoundToHalvesEmitter(Emitter[steps.RoundToHalves]):
         parts = b.split(y, isa.lanes)
         pairs = [(parts[i : i + 2] * 2)[:2] for i in range(0, len(parts), 2)]
         bits = b.join([halves(b, isa, pair) for pair in pairs])
+        if self.step.ordered:  # NaN has a sign
+            bits = arith.andi(bits, b.constant(bits.type, 0x7FFF))
         return b.shuffle(bits, bits, list(range(lanes_of(y))))
 
 

@@ -111,10 +111,12 @@ class Clamp(Step):
 
 
 class RoundToHalves(Step):
-    """`y` rounded to bf16 (half to even), as its bits: for products that would round it."""
+    """`y` rounded to bf16 (half to even), as its bits: for products that would round it. `ordered`:
+    of numbers that are not negative, whose bits are in their order, NaN above all."""
 
     kind: ClassVar[str] = "halves"
     result: ClassVar[str] = "i16"
+    ordered: bool = False
 
 
 class Gelu(Step):

@@ -10,6 +10,7 @@ same (but of subnormal numbers, which some instructions take for 0), and half as
 read. Fires where such products alone read the result, and sums behind others that read it rounded
 (`place-float-types`)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +18,13 @@ import ml_dtypes
 import numpy as np
 
 from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, string_attr
-from jq.ir.build import like
-from jq.kernels import HalfResidual, Product, Residual, RoundToHalves
+from jq.ir.build import integers, like, padding_pairs
+from jq.ir.ops.selection import reduce_like, reduction
+from jq.kernels import Clamp, HalfResidual, Product, Residual, RoundToHalves
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_instead, call_kernel, described, renamed
 
-_CONVERT = "stablehlo.convert"
+_CONVERT, _POOL = "stablehlo.convert", "stablehlo.reduce_window"
 _MOVE = ("stablehlo.reshape", "stablehlo.transpose", "stablehlo.slice", "stablehlo.pad")
 
 
@@ -33,8 +35,11 @@ class KernelHalves(Pass):
             kernel = described(program, op)
             if not isinstance(kernel, Product) or kernel.results[0].element != "f32":
                 continue
-            if _rounds(program, op.results[0]):
-                rounded = replace(kernel, epilogue=(*kernel.epilogue, RoundToHalves()))
+            last, readers = kernel.epilogue[-1] if kernel.epilogue else None, _Readers(program)
+            positive = isinstance(last, Clamp) and last.low is not None and last.low >= 0
+            if readers.round(op.results[0]) and (positive or not readers.pools):
+                step = RoundToHalves(ordered=readers.pools > 0)
+                rounded = replace(kernel, epilogue=(*kernel.epilogue, step))
                 with at(op):
                     name = string_attr(op, NAME) or ""
                     (bits,) = call_kernel(program, rounded, list(op.operands), name)
@@ -44,25 +49,43 @@ class KernelHalves(Pass):
         return renamed(program, changed)
 
 
-def _rounds(program: Program, value: ir.Value, halves: bool = False) -> bool:
-    """True if products read a value and round it, or epilogues add its `halves`, and nothing else
-    reads it."""
+class _Readers:
+    """Who reads a value, and how many pools are among them: a maximum of rounded numbers is the
+    maximum, rounded."""
 
-    def rounds(op: Op, number: int) -> bool:
-        kernel, kind = described(program, op), op.operation.name
-        if halves:
-            passed = kind in (_CONVERT, *_MOVE[:1]) and _rounds(program, op.results[0], True)
-            return passed or _adding(kernel, number) is not None
-        if number == 0 and kind in _MOVE:
-            fills = [evaluate(program, v) for v in op.operands[1:]]
-            zeros = all(fill is not None and not any(fill.tobytes()) for fill in fills)
-            return zeros and _rounds(program, op.results[0])
+    def __init__(self, program: Program) -> None:
+        self.program, self.pools = program, 0
+
+    def round(self, value: ir.Value) -> bool:
+        """True if products read a value and round it, or epilogues add it rounded, and nothing else
+        reads it."""
+        return _each(value, self._rounds)
+
+    def _rounds(self, op: Op, number: int) -> bool:
+        kind, kernel = op.operation.name, described(self.program, op)
         if kind == _CONVERT and dtype_of(op.results[0]) == ml_dtypes.bfloat16:
-            return _rounds(program, op.results[0], True)
+            return _each(op.results[0], self._adds)
+        if number == 0 and kind in _MOVE:
+            fills = [evaluate(self.program, v) for v in op.operands[1:]]
+            zeros = all(fill is not None and not any(fill.tobytes()) for fill in fills)
+            return zeros and self.round(op.results[0])
+        if number == 0 and kind == _POOL and reduction(self.program, op) == "maximum":
+            self.pools += 1
+            window = integers(op, "window_dimensions")
+            sides = zip(padding_pairs(op, len(window)), window, strict=True)
+            return all(max(pair) < size for pair, size in sides) and self.round(op.results[0])
         return number == 0 and isinstance(kernel, Product) and kernel.takes_bits
 
+    def _adds(self, op: Op, number: int) -> bool:
+        if op.operation.name in (_CONVERT, *_MOVE[:1]):
+            return _each(op.results[0], self._adds)
+        return _adding(described(self.program, op), number) is not None
+
+
+def _each(value: ir.Value, test: Callable[[Op, int], bool]) -> bool:
+    """True if all uses of a value, of which there are some, pass a test."""
     uses = list(value.uses)
-    return bool(uses) and all(rounds(use.owner, use.operand_number) for use in uses)
+    return bool(uses) and all(test(use.owner, use.operand_number) for use in uses)
 
 
 def _adding(kernel: Any, number: int) -> Product | None:
@@ -84,7 +107,9 @@ def _read(program: Program, value: ir.Value, bits: ir.Value) -> None:
         if not isinstance(kernel, Product):
             moved = bits
             with at(op):
-                if op.operation.name != _CONVERT:
+                if op.operation.name == _POOL:
+                    moved = reduce_like(op, bits, "stablehlo.maximum", 0)
+                elif op.operation.name != _CONVERT:
                     zeros = [OPS.constant(np.zeros((), np.int16)) for _ in operands[1:]]
                     moved = like(op, [bits, *zeros], shape_of(op.results[0]), np.int16)
             _read(program, op.results[0], moved)
