@@ -163,6 +163,11 @@ class Arithmetic:
         """The same bits as another element type of the same width."""
         return arith.bitcast(vec(lanes_of(a), name), a)
 
+    def from_halves(self, bits: ir.Value) -> ir.Value:
+        """f32 of bf16 in i16."""
+        wide = self.shift_left(self.extend_unsigned(bits, "i32"), 16)
+        return self.reinterpret(wide, "f32")
+
     def widen(self, a: ir.Value) -> ir.Value:
         """f16 as f32; f32 as it is."""
         kind = vec(lanes_of(a), "f32")

@@ -13,7 +13,7 @@ from jq.base.errors import InternalError
 from jq.kernels.emit import Builder, Values, lanes_of, vec
 from jq.kernels.epilogue import code_steps, functions, steps
 from jq.kernels.epilogue.step import Step
-from jq.kernels.machine.dot import from_halves, halves, pack_bytes
+from jq.kernels.machine.dot import halves, pack_bytes
 from jq.kernels.machine.isa import Isa
 
 S = TypeVar("S", bound=Step)
@@ -102,7 +102,7 @@ _FUNCTIONS: dict[type[Step], Callable[..., ir.Value]] = {
     steps.ColumnScale: lambda b, y, factor: b.mul(y, factor),
     steps.Bias: lambda b, y, bias: b.add(b.rounded(y), bias),
     steps.Residual: lambda b, y, residual: b.add(b.rounded(y), residual),
-    steps.HalfResidual: lambda b, y, bits: b.add(b.rounded(y), from_halves(b, bits)),
+    steps.HalfResidual: lambda b, y, bits: b.add(b.rounded(y), b.from_halves(bits)),
     steps.Scale: lambda b, y, column, row: b.mul(y, b.mul(row, column)),
     steps.ZeroPoint: lambda b, y, total, zero: b.sub(b.rounded(y), b.rounded(b.mul(zero, total))),
     steps.Silu: functions.silu,

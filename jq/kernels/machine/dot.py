@@ -88,12 +88,7 @@ def floats(
     value = b.load(source, at, vec(count, _element(source)), valid)
     if _element(source) == "f32":
         return value
-    return from_halves(b, value)
-
-
-def from_halves(b: Builder, bits: ir.Value) -> ir.Value:
-    """f32 of bf16 in i16."""
-    return b.reinterpret(b.shift_left(b.extend_unsigned(bits, "i32"), 16), "f32")
+    return b.from_halves(value)
 
 
 def rounded(b: Builder, isa: Isa, source: ir.Value, at: Indices, size: int, valid: int) -> ir.Value:
