@@ -50,7 +50,7 @@ class KernelHalves(Pass):
 
 
 class _Readers:
-    """Who reads a value, and how many pools are among them: a maximum of rounded numbers is the
+    """Readers of a value, and the number of pools among them: a maximum of rounded numbers is the
     maximum, rounded."""
 
     def __init__(self, program: Program) -> None:
